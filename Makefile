@@ -1,0 +1,27 @@
+# Two commands set up everything on a bare machine with Python >= 3.11 and pip:
+#   make demo    the main job: views of sample photographs, with a contact sheet
+#   make test    lint, types, room order and the whole test suite
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.PHONY: test lint demo clean
+
+$(STAMP): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch $@
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint
+	HF_HUB_OFFLINE=1 $(BIN)/pytest
+
+clean:
+	rm -rf $(VENV) demo-output

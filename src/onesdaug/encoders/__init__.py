@@ -1,0 +1,1 @@
+"""Networks that look: backbones, their preprocessing and their base-class training."""

@@ -1,0 +1,1 @@
+"""A frozen model, its views, and how their outputs become one."""

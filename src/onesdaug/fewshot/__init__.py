@@ -1,0 +1,1 @@
+"""Few-shot learning: heads, episodes, feature banks, evaluation."""

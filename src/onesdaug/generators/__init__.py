@@ -1,0 +1,1 @@
+"""Networks that draw: the Generator protocol and what stands behind it."""

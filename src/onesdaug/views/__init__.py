@@ -1,0 +1,1 @@
+"""Views on disk: folder jobs, the manifest and the content-keyed store."""
