@@ -1,0 +1,83 @@
+"""The operator's settings: validated, frozen, with the paper's defaults, and the presets."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from onesdaug.augment.shape import ShapeTweak
+from onesdaug.errors import ConfigError
+
+Fit = Literal["squash", "pad", "crop"]
+
+
+class AugmentConfig(BaseModel):
+    """upsilon = (psi, eta, lambda_img) of the paper's operator, the solver, and how images meet the generator."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    noise_level: float = Field(0.7, ge=0, le=1, description="eta: 0 keeps the image, 1 starts from pure noise")
+    noise_map: Literal["strength", "cumulative"] = Field(
+        "strength", description="how eta becomes t0: eta·T (img2img), or the paper's equation 1−abar = eta²"
+    )
+    noise_space: Literal["latent", "pixel"] = Field("latent", description="add the noise after or before encoding")
+    steps: int = Field(20, ge=1, le=1000, description="denoising steps of a full run; eta decides how many are run")
+    solver: Literal["ddpm", "ddpm-ancestral", "ddim", "dpm++"] = "ddpm"
+    guidance: float = Field(9.0, ge=1, description="classifier-free guidance scale; 1 is off")
+    guidance_interval: tuple[float, float] = Field(
+        (0.0, 1.0), description="share of the schedule, t/T from and to, in which guidance is on"
+    )
+    image_scale: float = Field(0.8, ge=0, description="lambda_img, weight of the image tokens; 0 is off")
+    attention: Literal["decoupled", "concat"] = Field(
+        "decoupled",
+        description="image tokens in a softmax of their own (IP-Adapter), or joined to the text's",
+    )
+    condition: bool = Field(True, description="condition on the original image at all")
+    prompt: str = Field("", description="optional text prompt pi")
+    fit: Fit = Field("squash", description="how a non-square image meets a square generator")
+    shape: ShapeTweak | None = Field(default_factory=ShapeTweak, description="the shape tweak, or None for none")
+
+    @field_validator("guidance_interval")
+    @classmethod
+    def _ordered(cls, value: tuple[float, float]) -> tuple[float, float]:
+        if not 0.0 <= value[0] <= value[1] <= 1.0:
+            raise ValueError("must be two rising numbers in [0, 1]")
+        return value
+
+    @property
+    def conditioned(self) -> bool:
+        """Whether the image branch takes part: image_scale 0 means the same as condition=False."""
+        return self.condition and self.image_scale > 0
+
+    def digest(self) -> str:
+        """Name of these settings, for cache keys."""
+        return hashlib.blake2b(self.model_dump_json().encode(), digest_size=8).hexdigest()
+
+
+_VLM_SHAPE = {"rotate": 10.0, "stretch": 0.40, "translate": 0.01, "perspective": 0.10}
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {},
+    "paper-fast": {"solver": "dpm++", "steps": 10},
+    "vlm": {"solver": "dpm++", "steps": 10, "noise_level": 0.1, "shape": _VLM_SHAPE},
+}
+
+
+def preset(name: str, **overrides: Any) -> AugmentConfig:
+    """The settings called `name`, with any of them replaced."""
+    if name not in PRESETS:
+        raise ConfigError(f"there is no preset {name!r}; presets are {', '.join(PRESETS)}")
+    try:
+        return AugmentConfig(**{**PRESETS[name], **overrides})
+    except ValidationError as error:
+        raise ConfigError(explain(error)) from error
+
+
+def explain(error: ValidationError) -> str:
+    """A validation error as one readable line per field."""
+    return "\n".join(
+        f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}, got {item['input']!r}"
+        for item in error.errors(include_url=False)
+    )

@@ -1,0 +1,96 @@
+"""How an image of any size meets a square generator, and how the view gets back to the image's size and aspect.
+
+squash  resized to the square; the view is resized back
+pad     resized to fit inside, mirrored out to the square; the view's margin is cut off again
+crop    the central square is redrawn, the rest stays as the shape tweak left it
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn.functional import interpolate
+
+from onesdaug.augment.config import Fit
+from onesdaug.data.pixels import to_tensor
+from onesdaug.errors import ImageError
+
+_LONGEST_CROP = 16  # times the short side; beyond it the canvas of `crop` would cost more than the generator
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The numbers behind one image: `canvas` is what the shape tweak sees, `window` is a box (top, left, h, w).
+
+    The window is the image's place inside the canvas (pad), or the square's place inside it (crop).
+    """
+
+    fit: Fit
+    image: tuple[int, int]  # height, width
+    side: int
+    inner: tuple[int, int]  # height, width after the resize
+    window: tuple[int, int, int, int]
+    aspect: float  # true width / height of the canvas, which `squash` does not keep
+
+
+def geometry(height: int, width: int, side: int, fit: Fit) -> Geometry:
+    """Work out how a height × width image meets a square of `side`."""
+    if fit == "squash":
+        return Geometry(fit, (height, width), side, (side, side), (0, 0, side, side), width / height)
+    scale = side / (max if fit == "pad" else min)(height, width)
+    inner = max(1, round(height * scale)), max(1, round(width * scale))
+    if fit == "pad":
+        top, left = (side - inner[0]) // 2, (side - inner[1]) // 2
+        return Geometry(fit, (height, width), side, inner, (top, left, *inner), 1.0)
+    if max(inner) > _LONGEST_CROP * side:
+        raise ImageError(f"{width}×{height} pixels is too long and thin for fit='crop'; use 'squash' or 'pad'")
+    top, left = (inner[0] - side) // 2, (inner[1] - side) // 2
+    return Geometry(fit, (height, width), side, inner, (top, left, side, side), inner[1] / inner[0])
+
+
+def to_canvas(image: Image.Image | torch.Tensor, geo: Geometry) -> torch.Tensor:
+    """The canvas (3, h, w) in [0, 1]; a square one for squash and pad. Batches (B, 3, h, w) pass through too."""
+    inner = resize(image, *geo.inner)
+    x = to_tensor(inner) if isinstance(inner, Image.Image) else inner
+    if geo.fit != "pad":
+        return x
+    top, left, height, width = geo.window
+    rows = np.pad(np.arange(height), (top, geo.side - top - height), mode="symmetric")
+    columns = np.pad(np.arange(width), (left, geo.side - left - width), mode="symmetric")
+    return x[..., torch.from_numpy(rows)[:, None], torch.from_numpy(columns)]
+
+
+def to_square(canvas: torch.Tensor, geo: Geometry) -> torch.Tensor:
+    """The square the generator works on."""
+    return _cut(canvas, geo.window) if geo.fit == "crop" else canvas
+
+
+def from_square(square: torch.Tensor, canvas: torch.Tensor, geo: Geometry) -> torch.Tensor:
+    """The view with the image's aspect again (its size comes with `resize`); `canvas` is the tweaked one."""
+    if geo.fit == "squash":
+        return square
+    if geo.fit == "pad":
+        return _cut(square, geo.window)
+    top, left, height, width = geo.window
+    out = canvas.to(square.device, square.dtype, copy=True)
+    out[..., top : top + height, left : left + width] = square
+    return out
+
+
+def resize(image: Image.Image | torch.Tensor, height: int, width: int) -> Image.Image | torch.Tensor:
+    """Bicubic with antialiasing, by whichever library the image came in."""
+    if isinstance(image, Image.Image):
+        return image if image.size == (width, height) else image.resize((width, height), Image.Resampling.BICUBIC)
+    if image.shape[-2:] == (height, width):
+        return image
+    batch = image if image.ndim == 4 else image[None]
+    out = interpolate(batch, size=(height, width), mode="bicubic", antialias=True, align_corners=False).clamp(0, 1)
+    return out if image.ndim == 4 else out[0]
+
+
+def _cut(x: torch.Tensor, window: tuple[int, int, int, int]) -> torch.Tensor:
+    top, left, height, width = window
+    return x[..., top : top + height, left : left + width]

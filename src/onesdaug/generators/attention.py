@@ -1,0 +1,112 @@
+"""Image tokens in cross-attention: decoupled (IP-Adapter) and concatenated (the paper's equation).
+
+Both take `image_scale`, lambda_img, as a tensor with one value per row: rows of one batch may differ, and changing it
+recompiles nothing. A row with scale 0 attends to the text alone.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.functional import scaled_dot_product_attention
+
+Attention = Literal["decoupled", "concat"]
+
+
+def decoupled(
+    q: torch.Tensor,
+    text: tuple[torch.Tensor, torch.Tensor],
+    image: tuple[torch.Tensor, torch.Tensor],
+    image_scale: torch.Tensor,
+) -> torch.Tensor:
+    """softmax(Q Kᵀ_txt/√d)·V_txt + λ·softmax(Q Kᵀ_img/√d)·V_img; all (B, heads, tokens, d), scale (B,)."""
+    return scaled_dot_product_attention(q, *text) + _per_row(image_scale, q) * scaled_dot_product_attention(q, *image)
+
+
+def concatenated(
+    q: torch.Tensor,
+    text: tuple[torch.Tensor, torch.Tensor],
+    image: tuple[torch.Tensor, torch.Tensor],
+    image_scale: torch.Tensor,
+) -> torch.Tensor:
+    """One softmax over [K_txt; λ·K_img] with values [V_txt; λ·V_img] (the paper's eq. attn-concat).
+
+    At λ = 0 the equation would leave zero keys that still draw attention away from the text; "no image" is what is
+    meant there, so those keys are masked.
+    """
+    scale = _per_row(image_scale, q)
+    k, v = torch.cat([text[0], scale * image[0]], dim=2), torch.cat([text[1], scale * image[1]], dim=2)
+    off = (scale == 0).expand(-1, 1, 1, image[0].shape[2])
+    mask = torch.cat([off.new_ones(off.shape[0], 1, 1, text[0].shape[2]), ~off], dim=3)
+    return scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+
+class PlainAttention:
+    """Attention with no image branch: self-attention, and cross-attention to text alone."""
+
+    # diffusers passes on only the keywords it finds named here, hence the two unused ones.
+    def __call__(
+        self,
+        attn: Any,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        image_scale: torch.Tensor | None = None,
+        attention: Attention = "decoupled",
+    ) -> torch.Tensor:
+        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
+        q = _heads(attn, attn.to_q(hidden_states))
+        k, v = _heads(attn, attn.to_k(source)), _heads(attn, attn.to_v(source))
+        return _merge(attn, scaled_dot_product_attention(q, k, v))
+
+
+class ImageAttention(nn.Module):
+    """Cross-attention to rows of [text tokens; image tokens], each kind with its own key and value projections."""
+
+    def __init__(self, text_tokens: int, to_k: nn.Module, to_v: nn.Module) -> None:
+        super().__init__()
+        self.text_tokens = text_tokens
+        self.to_k, self.to_v = to_k, to_v
+
+    # Overrides Module's __call__ because diffusers reads the signature to decide which keywords to pass.
+    def __call__(
+        self,
+        attn: Any,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        image_scale: torch.Tensor | None = None,
+        attention: Attention = "decoupled",
+    ) -> torch.Tensor:
+        assert image_scale is not None
+        words, image = (
+            encoder_hidden_states[:, : self.text_tokens],
+            encoder_hidden_states[:, self.text_tokens :],
+        )
+        join = concatenated if attention == "concat" else decoupled
+        out = join(
+            _heads(attn, attn.to_q(hidden_states)),
+            (_heads(attn, attn.to_k(words)), _heads(attn, attn.to_v(words))),
+            (_heads(attn, self.to_k(image)), _heads(attn, self.to_v(image))),
+            image_scale,
+        )
+        return _merge(attn, out)
+
+
+def _per_row(scale: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    return scale.to(like.dtype).reshape(-1, 1, 1, 1)
+
+
+def _heads(attn: Any, x: torch.Tensor) -> torch.Tensor:
+    """(B, tokens, heads·d) → (B, heads, tokens, d)."""
+    return x.reshape(x.shape[0], x.shape[1], attn.heads, -1).transpose(1, 2)
+
+
+def _merge(attn: Any, x: torch.Tensor) -> torch.Tensor:
+    """Back to (B, tokens, heads·d), through the layer's output projection (its dropout included)."""
+    out = x.transpose(1, 2).flatten(2)
+    for layer in attn.to_out:
+        out = layer(out)
+    return out

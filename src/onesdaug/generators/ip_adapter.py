@@ -1,0 +1,136 @@
+"""IP-Adapter: image tokens from a CLIP vision tower, and their key and value projections in the UNet.
+
+Knows the two formats of h94/IP-Adapter for SD 1.5: base (pooled embedding → 4 tokens) and plus (penultimate hidden
+states → resampler → 16 tokens).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from onesdaug.data.pixels import to_uint8
+from onesdaug.errors import ConfigError, WeightsMissing
+from onesdaug.generators.attention import ImageAttention, PlainAttention
+from onesdaug.generators.weights import find, load_state, variant, weight_files
+
+REPO = "h94/IP-Adapter"
+WEIGHTS = "ip-adapter_sd15"
+PATTERNS = [
+    "models/ip-adapter*_sd15.safetensors",
+    "models/image_encoder/*.json",
+    "models/image_encoder/*.safetensors",
+]
+
+
+def locate(repo: str | Path, weights: str | None = None) -> tuple[Path, Path]:
+    """The adapter's weight file and the folder of its image encoder."""
+    file = Path(repo).expanduser()
+    if file.is_file():
+        return file, _encoder_beside(file.parent)
+    root = find(repo, PATTERNS, "IP-Adapter")
+    base = root / "models" if (root / "models").is_dir() else root
+    names = [weights or WEIGHTS]
+    if weights is None and not any(base.glob(f"{WEIGHTS}.*")):  # a local folder with one adapter of another name
+        names = sorted({f.stem for f in weight_files(base)})
+        if len(names) > 1:
+            raise ConfigError(f"{base} holds several adapters ({', '.join(names)}); choose one with ip_weights")
+    for name in names:
+        for candidate in (base / name, base / f"{name}.safetensors", base / f"{name}.bin"):
+            if candidate.is_file():
+                return candidate, _encoder_beside(base)
+    raise WeightsMissing(f"IP-Adapter: {base} has no {weights or WEIGHTS}.safetensors or .bin")
+
+
+def _encoder_beside(base: Path) -> Path:
+    for folder in (
+        base / "image_encoder",
+        base.parent / "image_encoder",
+        base.parent / "models" / "image_encoder",
+    ):
+        if folder.is_dir():
+            return folder
+    raise WeightsMissing(
+        f"IP-Adapter: no image_encoder folder beside {base}; it comes with {REPO} (models/image_encoder)"
+    )
+
+
+class IPAdapter(nn.Module):
+    """f_img(x): PIL-exact CLIP preprocessing, the vision tower, and the projection to tokens."""
+
+    def __init__(self, encoder: Any, projection: nn.Module, pooled: bool) -> None:
+        super().__init__()
+        self.encoder, self.projection, self.pooled = encoder, projection, pooled
+        self.side = int(encoder.config.image_size)
+        self.processor = _clip_processor(self.side)
+
+    @torch.no_grad()
+    def tokens(self, x: torch.Tensor) -> torch.Tensor:
+        """(B, 3, H, W) in [0, 1] → (B, L, d). Resized on the host exactly as the adapter was trained."""
+        pixels = self.processor(list(to_uint8(x)), return_tensors="pt").pixel_values
+        return self._project(self._features(pixels))
+
+    @torch.no_grad()
+    def null(self) -> torch.Tensor:
+        """One row for "no image": a zero embedding (base) or an all-zero input (plus), then the projection."""
+        features = self._features(torch.zeros(1, 3, self.side, self.side))
+        return self._project(torch.zeros_like(features) if self.pooled else features)
+
+    def _features(self, pixels: torch.Tensor) -> torch.Tensor:
+        parameter = next(self.encoder.parameters())
+        pixels = pixels.to(parameter.device, parameter.dtype)
+        if self.pooled:
+            pooled: torch.Tensor = self.encoder(pixels).image_embeds
+            return pooled
+        hidden: torch.Tensor = self.encoder(pixels, output_hidden_states=True).hidden_states[-2]
+        return hidden
+
+    def _project(self, features: torch.Tensor) -> torch.Tensor:
+        projected: torch.Tensor = self.projection(features)
+        return projected
+
+
+def install(unet: Any, weights: Path, encoder_folder: Path, text_tokens: int) -> IPAdapter:
+    """Put the adapter's projections into the UNet's cross-attention layers and return its image side."""
+    from transformers import CLIPVisionModelWithProjection
+
+    state = _grouped(load_state(weights), weights)
+    # diffusers knows how to turn the published names into modules; its own processors, which take one scalar scale
+    # and mix up the references of a batch, are replaced by ours.
+    dtype = unet.dtype
+    unet._load_ip_adapter_weights([state], low_cpu_mem_usage=False)
+    projection = unet.encoder_hid_proj.image_projection_layers[0]
+    unet.encoder_hid_proj, unet.config.encoder_hid_dim_type = None, None
+    unet.set_attn_processor({name: _ours(old, text_tokens) for name, old in unet.attn_processors.items()})
+    unet.to(dtype=dtype)
+    encoder = CLIPVisionModelWithProjection.from_pretrained(encoder_folder, variant=variant(encoder_folder))
+    return IPAdapter(encoder.eval(), projection.eval(), pooled="proj.weight" in state["image_proj"])
+
+
+def _ours(old: Any, text_tokens: int) -> ImageAttention | PlainAttention:
+    return ImageAttention(text_tokens, old.to_k_ip[0], old.to_v_ip[0]) if hasattr(old, "to_k_ip") else PlainAttention()
+
+
+def _grouped(state: dict[str, Any], file: Path) -> dict[str, dict[str, torch.Tensor]]:
+    """{"image_proj": …, "ip_adapter": …}: .bin files come so, .safetensors carry the group as a prefix."""
+    groups: dict[str, dict[str, torch.Tensor]] = {"image_proj": {}, "ip_adapter": {}}
+    for key, value in state.items():
+        if isinstance(value, dict) and key in groups:
+            groups[key] = value
+        elif isinstance(value, torch.Tensor) and key.partition(".")[0] in groups:
+            group, _, rest = key.partition(".")
+            groups[group][rest] = value
+    if not all(groups.values()) or not ({"proj.weight", "latents"} & groups["image_proj"].keys()):
+        raise ConfigError(f"{file} is not an IP-Adapter for SD 1.5 in base or plus format (image_proj and ip_adapter)")
+    return groups
+
+
+def _clip_processor(side: int) -> Any:
+    try:  # transformers 5 gives the PIL processor a name of its own; before, it is the only one without torchvision
+        from transformers import CLIPImageProcessorPil as Processor
+    except ImportError:
+        from transformers import CLIPImageProcessor as Processor
+    return Processor(size={"shortest_edge": side}, crop_size={"height": side, "width": side})

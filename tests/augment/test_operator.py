@@ -1,0 +1,302 @@
+"""The operator as a whole: rows are independent, settings do what they say, errors are for people."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from onesdaug import AugmentConfig, Augmenter, Schedule, ShapeTweak
+from onesdaug.augment.config import PRESETS, preset
+from onesdaug.augment.operator import Row
+from onesdaug.augment.shape import warp
+from onesdaug.data.pixels import to_tensor
+from onesdaug.errors import ConfigError
+from onesdaug.generators.base import Generator
+from tests.conftest import make_image
+
+FAST = AugmentConfig(steps=4, solver="dpm++")
+
+
+@pytest.fixture(scope="module")
+def aug(tiny_sd: Path, tiny_ip: dict[str, Path]) -> Augmenter:
+    return Augmenter.from_pretrained(tiny_sd, config=FAST, ip_repo=tiny_ip["base"], device="cpu", batch_size=8)
+
+
+def with_config(aug: Augmenter, **settings) -> Augmenter:
+    """The same generator under other settings."""
+    return Augmenter(aug.generator, FAST.model_copy(update=settings), batch_size=8)
+
+
+def images(n: int) -> torch.Tensor:
+    return torch.stack([to_tensor(make_image(i)) for i in range(n)])
+
+
+class Counting:
+    """A generator that follows the protocol and nothing else: 8×8 pixels are their own latents."""
+
+    size = 8
+    schedule = Schedule.scaled_linear()
+
+    def __init__(self) -> None:
+        self.rows: list[int] = []
+        self.limit = 10**9
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > self.limit:
+            raise torch.OutOfMemoryError("out of memory")
+        return 2 * x - 1
+
+    def decode(self, z: torch.Tensor) -> torch.Tensor:
+        return (z / 2 + 0.5).clamp(0, 1)
+
+    def image_tokens(self, x: torch.Tensor) -> torch.Tensor:
+        return x.mean((2, 3))[:, None]
+
+    def null_tokens(self, n: int) -> torch.Tensor:
+        return torch.zeros(n, 1, 3)
+
+    def predict(self, z, t, tokens, image_scale) -> torch.Tensor:
+        assert z.shape[0] == t.shape[0] == tokens.shape[0] == image_scale.shape[0]
+        self.rows.append(z.shape[0])
+        return 0.1 * z + (image_scale[:, None] * tokens[:, 0])[:, :, None, None]
+
+
+# -- rows are independent ---------------------------------------------------------------------------------------------
+
+
+def test_batch_equals_singles_for_mixed_references(aug: Augmenter) -> None:
+    """diffusers fails this (its issue 9813): there the references of a batch are mixed."""
+    batch = images(4)
+    together = aug.tensors(batch, k=2)
+    alone = torch.cat([aug.tensors(batch[i : i + 1], k=2) for i in range(4)])
+    assert (together - alone).abs().max() < 2e-5
+
+
+@pytest.mark.parametrize("attention", ["decoupled", "concat"])
+@pytest.mark.parametrize("solver", ["ddpm", "ddpm-ancestral", "ddim", "dpm++"])
+def test_a_view_is_the_same_in_any_batch(aug: Augmenter, solver: str, attention: str) -> None:
+    """The view (image, k): batch sizes 1, 3 and 8, any order, with and without neighbours."""
+    one = with_config(aug, solver=solver, attention=attention)
+    batch, scales = images(5), [0.8, 0.0, 0.3, 1.2, 0.8]
+    reference = one.tensors(batch, k=3, image_scale=scales)
+    for size in (1, 3, 8):
+        one.batch_size = size
+        assert (one.tensors(batch, k=3, image_scale=scales) - reference).abs().max() < 2e-5
+    order = [3, 0, 4]
+    shuffled = one.tensors(batch[order], k=2, image_scale=[scales[i] for i in order])
+    assert (shuffled - reference[order, :2]).abs().max() < 2e-5
+
+
+def test_mixed_sizes_and_orders_through_run(aug: Augmenter) -> None:
+    """Rows of images of any size share batches; each gets back what it would get alone."""
+    sources = [make_image(0), make_image(1, (50, 30)), make_image(2, (20, 64))]
+    rows = [Row(image, k, seed=5) for image in sources for k in (1, 2)]
+    expected = {(id(r.image), r.k): np.asarray(v.image, int) for r, v in zip(rows, aug.run(rows), strict=True)}
+    random.Random(0).shuffle(rows)
+    aug.batch_size = 3
+    for row, view in zip(rows, aug.run(rows), strict=True):
+        assert view.image.size == row.image.size
+        assert np.abs(np.asarray(view.image, int) - expected[id(row.image), row.k]).max() <= 1  # 8-bit rounding
+    aug.batch_size = 8
+
+
+def test_seeds_name_views(aug: Augmenter) -> None:
+    batch = images(2)
+    first, again, other = aug.tensors(batch, k=2), aug.tensors(batch, k=2), aug.tensors(batch, k=2, seed=1)
+    assert torch.equal(first, again)
+    assert (first - other).abs().max() > 0.05
+    assert (first[:, 0] - first[:, 1]).abs().max() > 0.05  # each view draws its own psi and noise
+    named = aug.tensors(batch, k=2, seeds=[7, 7])
+    assert (named[0] - named[1]).abs().max() > 0.05  # same streams, other pictures
+    assert torch.allclose(named[:1], aug.tensors(batch[:1], k=2, seeds=[7]), atol=2e-5)
+
+
+def test_pil_path_array_and_tensor_give_the_same_views(aug: Augmenter, tmp_path: Path) -> None:
+    image = make_image(3)
+    image.save(tmp_path / "x.png")
+    expected = [np.asarray(v) for v in aug(image, k=2)]
+    for source in (tmp_path / "x.png", str(tmp_path / "x.png"), np.asarray(image), to_tensor(image)):
+        assert all(np.array_equal(a, np.asarray(b)) for a, b in zip(expected, aug(source, k=2), strict=True))
+
+
+def test_a_list_gives_one_list_per_image(aug: Augmenter) -> None:
+    out = aug([make_image(0), make_image(1)], k=2)
+    assert [len(views) for views in out] == [2, 2]
+    assert isinstance(out[0][0], Image.Image)
+    assert aug([], k=2) == [] and aug(make_image(0), k=0) == []
+    assert aug.tensors(images(2), k=0).shape == (2, 0, 3, 32, 32)
+
+
+# -- settings do what they say ----------------------------------------------------------------------------------------
+
+
+def test_scale_zero_equals_no_condition_and_no_adapter(tiny_sd: Path, tiny_ip: dict[str, Path]) -> None:
+    batch = images(2)
+    for attention in ("decoupled", "concat"):
+        base = FAST.model_copy(update={"attention": attention})
+        aug = Augmenter.from_pretrained(tiny_sd, config=base, ip_repo=tiny_ip["base"], device="cpu")
+        off = Augmenter(aug.generator, base.model_copy(update={"condition": False})).tensors(batch, k=1)
+        zero = Augmenter(aug.generator, base.model_copy(update={"image_scale": 0.0})).tensors(batch, k=1)
+        rows = aug.tensors(batch, k=1, image_scale=[0.0, 0.8])
+        bare = Augmenter.from_pretrained(tiny_sd, config=base, ip_adapter=False, device="cpu").tensors(batch, k=1)
+        assert (off - zero).abs().max() < 1e-6
+        assert (off - bare).abs().max() < 1e-5
+        assert (rows[1] - bare[1]).abs().max() > 0.02
+        if attention == "decoupled":  # a row's own zero still leaves guidance between two texts that are the same
+            assert (rows[0] - bare[0]).abs().max() < 1e-4
+
+
+def test_guidance_off_runs_only_the_positive_rows() -> None:
+    generator = Counting()
+    assert isinstance(generator, Generator)
+    config = AugmentConfig(solver="ddim", steps=10, noise_level=1.0, guidance=4.0, guidance_interval=(0.25, 0.75))
+    aug = Augmenter(generator, config, batch_size=4)
+    aug.tensors(torch.rand(2, 3, 8, 8), k=2)
+    inside = [0.25 <= t / 999 <= 0.75 for t in aug.table.t]
+    assert generator.rows == [8 if on else 4 for on in inside]
+    assert 0 < sum(inside) < 10
+    generator.rows.clear()
+    Augmenter(generator, config.model_copy(update={"guidance": 1.0}), batch_size=4).tensors(torch.rand(2, 3, 8, 8), k=2)
+    assert generator.rows == [4] * 10
+
+
+def test_guidance_is_the_formula() -> None:
+    """eps_neg + w·(eps_pos − eps_neg), with the negative from the null tokens."""
+    generator = Counting()
+    x = torch.full((1, 3, 8, 8), 0.5)
+    settings = {"steps": 1, "solver": "ddim", "noise_level": 1.0, "shape": None, "image_scale": 0.5}
+    out = {
+        w: Augmenter(generator, AugmentConfig(**settings, guidance=w)).tensors(x, k=1, seeds=[0]) for w in (1.0, 1.5, 2.0)
+    }
+    assert torch.allclose(out[1.5] - out[1.0], out[2.0] - out[1.5], atol=1e-5)  # linear in w
+    assert (out[1.5] - out[1.0]).abs().max() > 1e-3
+
+
+def test_noise_level_zero_keeps_the_tweaked_image() -> None:
+    aug = Augmenter(Counting(), AugmentConfig(noise_level=0.0, guidance=1.0, solver="ddim", condition=False))
+    x = torch.rand(1, 3, 8, 8)
+    assert len(aug.table) == 1
+    view = aug.tensors(x, k=1, seeds=[3])[0]
+    row = aug.run([Row(Image.fromarray((x[0].permute(1, 2, 0).numpy() * 255).astype(np.uint8)), 1, 0)], tweaked=True)[0]
+    assert row.tweaked is not None and row.steps_run == 1
+    assert torch.isfinite(view).all()
+
+
+def test_shape_and_noise_have_streams_of_their_own(aug: Augmenter) -> None:
+    """Without the tweak the noise is the same: an ablation compares like with like."""
+    x = images(1)
+    still = ShapeTweak(rotate=0, stretch=0, translate=0, perspective=0, flip=False)
+    none, identity, full = (with_config(aug, shape=s, noise_level=0.1).tensors(x, k=1) for s in (None, still, ShapeTweak()))
+    assert (none - identity).abs().max() < 1e-4
+    assert (none - full).abs().max() > 0.02
+
+
+def test_pixel_space_noise(aug: Augmenter) -> None:
+    x = images(1)
+    view = with_config(aug, noise_space="pixel").tensors(x, k=1)
+    assert torch.isfinite(view).all() and (view - aug.tensors(x, k=1)).abs().max() > 0.02
+
+
+def test_prompts_change_the_view_and_free_the_text_encoder(aug: Augmenter) -> None:
+    x = images(1)
+    view = with_config(aug, prompt="a dog").tensors(x, k=1)
+    assert (view - aug.tensors(x, k=1)).abs().max() > 1e-3
+    assert not any("text" in name for name, _ in vars(aug.generator).items() if name != "_text")
+
+
+def test_run_reports_what_was_done(aug: Augmenter) -> None:
+    image = make_image(1, (40, 24))
+    view = aug.run([Row(image, 2, seed=9)], tweaked=True)[0]
+    assert (view.k, view.seed, view.t0, view.steps_run) == (2, 9, aug.table.t0, len(aug.table))
+    assert view.seconds > 0 and view.peak_memory_mb > 0
+    assert view.tweaked.size == view.image.size == image.size
+    canvas = to_tensor(image.resize((32, 32), Image.Resampling.BICUBIC))[None]
+    replay = warp(canvas, [view.psi], aspects=[40 / 24])[0]
+    small = to_tensor(view.tweaked.resize((32, 32), Image.Resampling.BICUBIC))
+    assert (replay - small).abs().mean() < 0.02
+
+
+def test_presets_are_the_papers() -> None:
+    assert preset("paper") == AugmentConfig()
+    paper = AugmentConfig()
+    assert (paper.noise_level, paper.steps, paper.guidance, paper.image_scale) == (0.7, 20, 9.0, 0.8)
+    vlm = preset("vlm")
+    assert (vlm.solver, vlm.steps, vlm.noise_level, vlm.shape.rotate, vlm.shape.stretch) == ("dpm++", 10, 0.1, 10, 0.4)
+    assert all(isinstance(preset(name), AugmentConfig) for name in PRESETS)
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------
+
+
+def test_out_of_memory_halves_the_batch_and_goes_on(caplog: pytest.LogCaptureFixture) -> None:
+    generator = Counting()
+    aug = Augmenter(generator, AugmentConfig(steps=2, guidance=1.0), batch_size=8)
+    x = torch.rand(4, 3, 8, 8)
+    expected = aug.tensors(x, k=3)
+    generator.limit = 2
+    aug.batch_size = 8
+    assert torch.allclose(aug.tensors(x, k=3), expected, atol=1e-6)
+    assert aug.batch_size == 2
+    assert [r.message for r in caplog.records] == [
+        "out of memory with a batch of 8: going on with 4",
+        "out of memory with a batch of 4: going on with 2",
+    ]
+    caplog.clear()
+    aug.tensors(x, k=3)
+    assert not caplog.records  # the smaller batch stays: said once
+    generator.limit = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        aug.tensors(x, k=1)
+
+
+def test_other_errors_are_not_swallowed() -> None:
+    generator = Counting()
+    generator.decode = lambda z: (_ for _ in ()).throw(RuntimeError("broken weights"))
+    with pytest.raises(RuntimeError, match="broken weights"):
+        Augmenter(generator, AugmentConfig(steps=2)).tensors(torch.rand(2, 3, 8, 8), k=1)
+
+
+# -- errors for people ------------------------------------------------------------------------------------------------
+
+
+def test_a_generator_without_text_or_concat_says_so() -> None:
+    with pytest.raises(ConfigError, match="no text prompt"):
+        Augmenter(Counting(), AugmentConfig(prompt="a cat"))
+    with pytest.raises(ConfigError, match="concat"):
+        Augmenter(Counting(), AugmentConfig(attention="concat"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"noise_level": 1.4}, "noise_level"),
+        ({"guidance": 0.5}, "guidance"),
+        ({"steps": 0}, "steps"),
+        ({"guidance_interval": (0.8, 0.2)}, "guidance_interval"),
+        ({"shape": {"rotate": 900}}, "shape.rotate"),
+        ({"nois_level": 0.5}, "nois_level"),
+    ],
+)
+def test_bad_settings_name_the_field(settings: dict, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        preset("paper", **settings)
+    with pytest.raises(ConfigError, match="there is no preset 'fast'"):
+        preset("fast")
+
+
+def test_bad_calls(aug: Augmenter) -> None:
+    with pytest.raises(ConfigError, match=r"\(B, 3, H, W\)"):
+        aug.tensors(torch.rand(3, 8, 8))
+    with pytest.raises(ConfigError, match="2 images need 2 seeds"):
+        aug.tensors(torch.rand(2, 3, 8, 8), seeds=[1])
+    with pytest.raises(ConfigError, match="must not be negative"):
+        aug(make_image(0), k=-1)
+    with pytest.raises(ConfigError, match="either config or preset"):
+        Augmenter.from_pretrained("shape", config=FAST, preset="paper")
+    with pytest.raises(ConfigError, match="shape tweak is off"):
+        Augmenter.from_pretrained("shape", config=AugmentConfig(shape=None))

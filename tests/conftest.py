@@ -1,0 +1,40 @@
+"""Fixtures shared by all tests: tiny real-format models, made once per run, and sample images."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import settings
+from PIL import Image
+
+torch.set_num_threads(1)  # tiny models: threads only wait for each other
+settings.register_profile("ci", deadline=None)  # two noisy cores: time is never what a property is about
+settings.load_profile("ci")
+
+
+@pytest.fixture(scope="session")
+def tiny_sd(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Stable Diffusion in diffusers format."""
+    from tests.tiny import save_sd
+
+    return save_sd(tmp_path_factory.mktemp("sd"))
+
+
+@pytest.fixture(scope="session")
+def tiny_ip(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """Tiny IP-Adapters: base and plus."""
+    from tests.tiny import save_ip_adapter
+
+    return {kind: save_ip_adapter(tmp_path_factory.mktemp(kind), kind) for kind in ("base", "plus")}
+
+
+def make_image(seed: int, size: tuple[int, int] = (32, 32)) -> Image.Image:
+    """A smooth random RGB picture: low-frequency colour, so that resizing and warping behave as on photographs."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (6, 6, 3), dtype=np.uint8)
+    return Image.fromarray(coarse).resize(size, Image.Resampling.BICUBIC)
