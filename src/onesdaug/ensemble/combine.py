@@ -1,0 +1,71 @@
+"""How the outputs for an image and its K views become one: functions of (B, 1+K, C) and weights (B, 1+K).
+
+Column 0 is the original. A row of weights sums to 1; a weight of 0 means the view was dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn.functional import one_hot
+
+from onesdaug.errors import ConfigError
+
+# Weighted tallies that differ by less are the same number of votes: 1/3 + 1/3 is not exact in binary.
+TIE = 1e-5
+# What the winner of a tie gets on top, as a share: large enough that argmax still sees it in bfloat16.
+NUDGE = 0.01
+
+
+def mean(outputs: Tensor, weights: Tensor) -> Tensor:
+    """Weighted mean: the paper's 0.5·f(x) + 0.5/K·Σ f(view). Serves embeddings and logits alike."""
+    w = weights.to(outputs.dtype).unsqueeze(-1)
+    # a dropped view must not reach the sum at all, since 0·inf would be nan
+    return torch.where(w > 0, w * outputs, torch.zeros_like(outputs)).sum(1)
+
+
+def probs(outputs: Tensor, weights: Tensor) -> Tensor:
+    """Weighted mean of class probabilities."""
+    return mean(probabilities(outputs), weights)
+
+
+def vote(outputs: Tensor, weights: Tensor) -> Tensor:
+    """Vote shares per class, (B, C), each summing to 1; their argmax is the decision, ties already resolved.
+
+    A tie goes to the original's class if it is among the tied classes; otherwise to the tied class with the
+    largest weighted probability; if that is equal too, to the lowest index.
+    """
+    p = probabilities(outputs)
+    classes = p.shape[-1]
+    ballots = one_hot(p.argmax(-1), classes).to(p.dtype)
+    shares = mean(ballots, weights)
+    tied = shares >= shares.amax(-1, keepdim=True) - TIE
+    mass = mean(p, weights).masked_fill(~tied, -1.0)
+    # argmax of a truth table is its first True, which does not hang on the last bit of a sum
+    by_mass = (mass >= mass.amax(-1, keepdim=True) - TIE).to(torch.uint8).argmax(-1)
+    own = p[:, 0].argmax(-1)
+    winner = torch.where(tied.gather(1, own[:, None])[:, 0], own, by_mass)
+    nudged = (1 - NUDGE) * shares + NUDGE * one_hot(winner, classes).to(p.dtype)
+    return torch.where(tied.sum(-1, keepdim=True) > 1, nudged, shares)
+
+
+def probabilities(outputs: Tensor) -> Tensor:
+    """Softmax over classes, unless every row already is a distribution (as `predict_proba` gives)."""
+    if outputs.shape[-1] < 2:
+        raise ConfigError(
+            "probabilities, votes and confidence need one column per class, but the model gives a single "
+            "one; for a binary score use output=lambda s: torch.cat([-s, s], dim=1)"
+        )
+    sums = outputs.sum(-1)
+    already = (outputs >= 0).all() & ((sums - 1).abs() < 1e-2).all()
+    return outputs if bool(already) else outputs.softmax(-1)
+
+
+COMBINE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "embedding": mean,
+    "logits": mean,
+    "probs": probs,
+    "vote": vote,
+}

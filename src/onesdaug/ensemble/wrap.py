@@ -1,0 +1,242 @@
+"""`TestTimeEnsemble`: any frozen model, answering for an image and K views of it at once."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from onesdaug.data.images import load_image
+from onesdaug.data.pixels import to_pil, to_tensor
+from onesdaug.ensemble.combine import COMBINE
+from onesdaug.ensemble.select import SCORES, kept_views, view_weights
+from onesdaug.ensemble.sources import as_source
+from onesdaug.errors import ConfigError
+
+# Where a transformers ModelOutput keeps the one vector per image: the first of these it has is taken.
+FIELDS = ("logits", "image_embeds", "pooler_output", "last_hidden_state")
+
+
+@dataclass(frozen=True)
+class EnsembleDetails:
+    """What `return_details=True` gives: the result and everything it was made of."""
+
+    output: Tensor  # (B, C), what forward returns without details
+    per_view: Tensor  # (B, 1+K, C) the model's own outputs; column 0 is the original
+    weights: Tensor  # (B, 1+K), rows sum to 1
+    kept: Tensor  # (B, K) bool
+    views: Tensor | list[list[Image.Image]]  # (B, K, 3, H, W), or K images per image fed
+
+
+class TestTimeEnsemble(nn.Module):
+    """Run `model` on an image and K views of it and combine the outputs; half the weight is the original's.
+
+    model: an nn.Module, a callable on tensors or on a list of PIL images, or an object with `predict_proba`.
+    views: an Augmenter, a folder written by `onesdaug augment`, a ShapeTweak, an object with
+        .tensors(batch, k, seeds), or a function f(batch, k, seeds) → (B, K, 3, H, W).
+    original_weight: the original's share; the views split the rest.
+        None: 0.5 for averages, one vote each for "vote".
+    combine: "embedding", "logits", "probs" or "vote". None: "probs" for `predict_proba`, else "embedding".
+    select, keep: "all" views, or the best ⌈keep·K⌉ of each image by "similarity" (cosine with the original's
+        output) or by "confidence" (lowest entropy).
+    seed: of the views; the same image has the same views in any batch.
+    preprocess: from what is fed to what the model takes, for originals and views alike. Fed a tensor, it gets
+        an (N, 3, H, W) batch in [0, 1]; fed PIL images, it gets one at a time.
+    input: what the model takes: "tensor", "pil" (a list) or "numpy" (NHWC; flat rows for `predict_proba`).
+        None: "tensor" for a module, "numpy" for `predict_proba`, and for other callables whatever is fed.
+    output: picks one vector per image, (N, C), from what the model returns.
+        None: tensors, arrays, lists of vectors as they are; of a transformers ModelOutput one of `FIELDS`.
+    chunk: at most so many rows in one forward. None: all B·(1+K) at once.
+    """
+
+    __test__: ClassVar[bool] = False  # pytest takes classes named Test* for its own
+
+    def __init__(
+        self,
+        model: Any,
+        views: Any,
+        k: int = 2,
+        original_weight: float | None = None,
+        combine: str | None = None,
+        select: str = "all",
+        keep: float = 0.5,
+        seed: int = 0,
+        preprocess: Callable[[Any], Any] | None = None,
+        input: str | None = None,
+        output: Callable[[Any], Any] | None = None,
+        chunk: int | None = None,
+    ) -> None:
+        super().__init__()
+        is_module = isinstance(model, nn.Module)
+        self.proba = not is_module and hasattr(model, "predict_proba")
+        combine = combine or ("probs" if self.proba else "embedding")
+        if not (callable(model) or self.proba):
+            raise ConfigError(f"model={model!r} is neither callable nor has predict_proba")
+        _one_of("combine", combine, COMBINE)
+        _one_of("select", select, ("all", *SCORES))
+        if k < 0:
+            raise ConfigError(f"k={k}: the number of views cannot be negative")
+        if original_weight is not None and not 0 <= original_weight <= 1:
+            raise ConfigError(f"original_weight={original_weight}: a share between 0 and 1")
+        if not 0 < keep <= 1:
+            raise ConfigError(f"keep={keep}: the fraction of views to keep, above 0 and at most 1")
+        if chunk is not None and chunk < 1:
+            raise ConfigError(f"chunk={chunk}: at least one row per forward, or None for all at once")
+        if input is not None:
+            _one_of("input", input, ("tensor", "pil", "numpy"))
+        if select == "confidence" and combine == "embedding":
+            raise ConfigError(
+                "select='confidence' needs class scores, but combine='embedding' is for a model that gives "
+                "features; use select='similarity', or wrap a classifier with combine='logits', 'probs' or "
+                "'vote'"
+            )
+        if combine == "vote" and k > 0 and original_weight is not None and original_weight >= 0.5:
+            warnings.warn(
+                f"with combine='vote' and original_weight={original_weight} the original always decides; "
+                "leave original_weight out for one vote each",
+                stacklevel=2,
+            )
+        self.model: Any = model
+        self.source = as_source(views)
+        self.k, self.seed, self.chunk = k, seed, chunk
+        self.combine, self.select, self.keep = combine, select, keep
+        self.original_weight = 0.5 if original_weight is None and combine != "vote" else original_weight
+        self.preprocess, self.output = preprocess, output
+        self.input = input or ("tensor" if is_module else "numpy" if self.proba else None)
+        self.training = is_module and model.training
+
+    @torch.no_grad()
+    def forward(self, images: Any, *, return_details: bool = False) -> Tensor | EnsembleDetails:
+        """(B, C) for a (B, 3, H, W) batch in [0, 1], a PIL image or a list of them; never any gradients."""
+        if isinstance(self.model, nn.Module) and self.model.training:
+            warnings.warn("the wrapped model is in training mode; call .eval() first", stacklevel=2)
+        fed = _checked(images)
+        rows, views = self._with_views(fed)
+        flat = self._run(rows)
+        per_view = flat.reshape(len(fed), 1 + self.k, flat.shape[1])
+        exact = per_view.to(torch.promote_types(per_view.dtype, torch.float32))
+        kept = kept_views(exact, self.select, self.keep)
+        weights = view_weights(kept, self.original_weight, exact.dtype)
+        output = COMBINE[self.combine](exact, weights).to(per_view.dtype)
+        return EnsembleDetails(output, per_view, weights, kept, views) if return_details else output
+
+    def extra_repr(self) -> str:
+        weight = f"original_weight={self.original_weight}"
+        return f"k={self.k}, {weight}, combine={self.combine}, select={self.select}"
+
+    def _with_views(self, fed: Tensor | list[Image.Image]) -> tuple[Any, Any]:
+        """All rows to run, each original followed by its views, and the views alone."""
+        if isinstance(fed, Tensor):
+            if self.k == 0:
+                return fed, fed.new_empty(len(fed), 0, *fed.shape[1:])
+            made = self.source.tensors(fed.float().clamp(0, 1), self.k, self.seed)
+            return torch.cat([fed[:, None], made.to(fed)], dim=1).flatten(0, 1), made
+        views = self.source.images(fed, self.k, self.seed) if self.k else [[] for _ in fed]
+        return [image for own, others in zip(fed, views, strict=True) for image in (own, *others)], views
+
+    def _run(self, rows: Any) -> Tensor:
+        size = self.chunk or len(rows)
+        call = self.model.predict_proba if self.proba else self.model
+        outputs = []
+        for start in range(0, len(rows), size):
+            part = rows[start : start + size]
+            raw = call(self._feed(part))
+            outputs.append(_matrix(self.output(raw) if self.output else raw, len(part)))
+        return torch.cat(outputs)
+
+    def _feed(self, rows: Any) -> Any:
+        """Rows in the form the model takes."""
+        ready = rows
+        if self.preprocess is not None:
+            one_call = isinstance(rows, Tensor)
+            ready = self.preprocess(rows) if one_call else [self.preprocess(image) for image in rows]
+        pictures = isinstance(ready, list) and isinstance(ready[0], Image.Image)
+        kind = self.input or ("pil" if pictures else "tensor")
+        if kind == "pil":
+            return ready if pictures else to_pil(_stack(ready))
+        batch = _stack(ready)
+        if kind == "tensor":
+            like = self._like()
+            return batch if like is None else batch.to(like.device, like.dtype)
+        batch = batch.to(torch.promote_types(batch.dtype, torch.float32)).cpu()
+        if self.preprocess is None:
+            batch = batch.permute(0, 2, 3, 1)
+            batch = batch.flatten(1) if self.proba else batch
+        return batch.numpy()
+
+    def _like(self) -> Tensor | None:
+        """A tensor with the device and dtype the model computes in; a bound method belongs to its module."""
+        owner = self.model if isinstance(self.model, nn.Module) else getattr(self.model, "__self__", None)
+        if not isinstance(owner, nn.Module):
+            return None
+        return next((t for t in chain(owner.parameters(), owner.buffers()) if t.is_floating_point()), None)
+
+
+def _one_of(name: str, value: str, allowed: Any) -> None:
+    if value not in allowed:
+        raise ConfigError(f"{name}={value!r} is not known; choose from {', '.join(allowed)}")
+
+
+def _checked(images: Any) -> Tensor | list[Image.Image]:
+    images = [images] if isinstance(images, Image.Image) else images
+    if isinstance(images, list | tuple) and images and all(isinstance(i, Image.Image) for i in images):
+        return [load_image(i) for i in images]  # upright RGB, as the views are
+    if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1] != 3 or len(images) == 0:
+        got = f"a tensor {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
+        raise ConfigError(f"feed a (B, 3, H, W) tensor, a PIL image or a list of PIL images, not {got}")
+    if not images.is_floating_point():
+        raise ConfigError(f"images are {images.dtype}; bring them to floats in [0, 1] first: images.float() / 255")
+    low, high = images.min().item(), images.max().item()
+    if not (low >= -1e-3 and high <= 1 + 1e-3):  # written so that nan fails too
+        raise ConfigError(
+            f"images must lie in [0, 1], but go from {low:.3g} to {high:.3g}; if they are already "
+            "normalised, feed them as they were before and give the normalisation as preprocess="
+        )
+    return images
+
+
+def _stack(ready: Any) -> Tensor:
+    """One tensor from a tensor, an array, or a list of images, arrays or tensors of equal shape."""
+    if not isinstance(ready, list):
+        return torch.as_tensor(ready)
+    parts = [to_tensor(p) if isinstance(p, Image.Image) else torch.as_tensor(p) for p in ready]
+    shapes = sorted({tuple(p.shape) for p in parts})
+    if len(shapes) > 1:
+        raise ConfigError(
+            f"images of different shapes cannot share a batch: {', '.join(map(str, shapes[:4]))}; give "
+            "preprocess= a function that brings each PIL image to one size"
+        )
+    return torch.stack(parts)
+
+
+def _matrix(raw: Any, rows: int) -> Tensor:
+    """The model's outputs as (N, C): a tensor, an array, a list of N vectors, or a field of a ModelOutput."""
+    name = type(raw).__name__
+    found: Any = raw
+    if isinstance(raw, Mapping):
+        field = next((f for f in FIELDS if raw.get(f) is not None), None)
+        name, found = f"{name}.{field}", raw[field] if field else None
+        if field == "last_hidden_state" and found.ndim == 3:
+            found = found[:, 0]  # the CLS token; models without one need output=
+    elif isinstance(raw, list | tuple):
+        vectors = [torch.as_tensor(r) for r in raw if isinstance(r, Tensor | np.ndarray | list)]
+        alike = len(vectors) == len(raw) == rows and len({tuple(v.shape) for v in vectors}) == 1
+        found = torch.stack(vectors) if alike else None
+    if isinstance(found, Tensor | np.ndarray):
+        matrix = torch.as_tensor(found)
+        while matrix.ndim > 2 and matrix.shape[-1] == 1:  # pooled maps, (N, C, 1, 1)
+            matrix = matrix.squeeze(-1)
+        if matrix.ndim == 2 and len(matrix) == rows:
+            return matrix if matrix.is_floating_point() else matrix.float()
+        name = f"{name} of shape {tuple(matrix.shape)}"
+    raise ConfigError(
+        f"the model must give one vector per image, ({rows}, C), but gave {name}; pick it with output=, "
+        "for example output=lambda out: out[0]"
+    )

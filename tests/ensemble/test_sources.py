@@ -1,0 +1,119 @@
+"""View sources: the traditional baseline, and how everything else becomes one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from PIL import Image
+
+from onesdaug.data.pixels import to_pil, to_tensor
+from onesdaug.ensemble.sources import CropFlip, ViewSource, as_source, row_seeds
+from onesdaug.errors import ConfigError
+
+
+def images(n: int = 3, size: int = 12) -> torch.Tensor:
+    pixels = torch.randint(0, 256, (n, 3, size, size + 4), generator=torch.Generator().manual_seed(1))
+    return pixels.float() / 255
+
+
+def test_crop_flip_view_is_the_same_in_any_batch() -> None:
+    x, source = images(4), CropFlip()
+    together = source.tensors(x, 3)
+    assert together.shape == (4, 3, 3, 12, 16)
+    order = torch.tensor([2, 0, 3, 1])
+    assert torch.equal(source.tensors(x[order], 3), together[order])
+    assert torch.equal(source.tensors(x[1:2], 2)[0], together[1, :2])
+
+
+def test_crop_flip_views_differ_by_seed_and_number() -> None:
+    x = images(1)
+    a, b = CropFlip().tensors(x, 2)[0]
+    assert not torch.equal(a, b)
+    assert not torch.equal(CropFlip().tensors(x, 1, seed=1)[0, 0], a)
+    assert torch.equal(CropFlip().tensors(x, 2, seeds=[7]), CropFlip().tensors(x, 2, seeds=[7]))
+
+
+def test_crop_flip_of_the_whole_image_is_the_image_or_its_mirror() -> None:
+    x = images(1)
+    views = CropFlip(scale=(1.0, 1.0), ratio=(1.0, 1.0)).tensors(x, 8)[0]
+    mirrored = [bool((v - x[0].flip(-1)).abs().max() < 1e-4) for v in views]
+    same = [bool((v - x[0]).abs().max() < 1e-4) for v in views]
+    assert all(m or s for m, s in zip(mirrored, same, strict=True))
+    assert any(mirrored) and any(same)
+    still = CropFlip(scale=(1.0, 1.0), flip=False).tensors(x, 2)[0]
+    torch.testing.assert_close(still, x.expand(2, -1, -1, -1), atol=1e-4, rtol=0)
+
+
+def test_crop_flip_stays_inside_the_image() -> None:
+    """A horizontal ramp: a crop of at least 60 % of the area keeps at least 60 % of its range."""
+    ramp = torch.linspace(0, 1, 64).expand(1, 3, 64, 64)
+    views = CropFlip(scale=(0.6, 0.6), ratio=(1.0, 1.0)).tensors(ramp, 16)[0]
+    spread = views.amax((1, 2, 3)) - views.amin((1, 2, 3))
+    torch.testing.assert_close(spread, torch.full((16,), 0.6**0.5), atol=0.03, rtol=0)
+
+
+def test_no_global_random_numbers_are_used() -> None:
+    before = torch.random.get_rng_state()
+    CropFlip().tensors(images(), 2)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("bad", [{"scale": (0.0, 1.0)}, {"scale": (0.5, 1.5)}, {"ratio": (2.0, 1.0)}])
+def test_crop_flip_refuses_impossible_bounds(bad: dict[str, tuple[float, float]]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(bad))):
+        CropFlip(**bad)
+
+
+def test_crop_flip_wants_one_seed_per_row() -> None:
+    with pytest.raises(ConfigError, match="2 seeds for 3 images"):
+        CropFlip().tensors(images(3), 1, seeds=[1, 2])
+
+
+def test_function_gets_one_seed_per_image() -> None:
+    seen: list[Sequence[str]] = []
+
+    def brighter(batch: torch.Tensor, k: int, seeds: Sequence[str]) -> torch.Tensor:
+        seen.append(seeds)
+        return torch.stack([(batch + 0.1 * i).clamp(0, 1) for i in range(k)], dim=1)
+
+    x = images(2)
+    made = as_source(brighter).tensors(x, 2, 5)
+    assert torch.equal(made[:, 0], x)
+    assert seen == [row_seeds(x, 5)] and len(set(seen[0])) == 2
+
+
+def test_pil_images_of_different_sizes() -> None:
+    pictures = to_pil(images(1, 8)) + to_pil(images(1, 20))
+    views = as_source(CropFlip()).images(pictures, 2, 0)
+    assert [[v.size for v in row] for row in views] == [[(12, 8)] * 2, [(24, 20)] * 2]
+    x = images(1, 8)
+    for view, tensor in zip(views[0], CropFlip().tensors(x, 2)[0], strict=True):
+        torch.testing.assert_close(to_tensor(view), tensor, atol=0.51 / 255, rtol=0)
+
+
+def test_stored_views_are_asked_by_image() -> None:
+    class Stored:
+        def tensors(self, batch: torch.Tensor, k: int, seeds: Sequence[str] | None = None) -> torch.Tensor:
+            return batch[:, None].expand(-1, k, -1, -1, -1)
+
+        def views(self, image: Image.Image, k: int) -> list[Image.Image]:
+            return [image] * (k - 1)
+
+    assert isinstance(Stored(), ViewSource)
+    source = as_source(Stored())
+    assert source.tensors(images(2), 3, 0).shape == (2, 3, 3, 12, 16)
+    with pytest.raises(ConfigError, match=r"3 views per image, but gave \[2\]"):
+        source.images(to_pil(images(1)), 3, 0)
+
+
+def test_wrong_shape_is_named() -> None:
+    with pytest.raises(ConfigError, match=r"\(3, 2, 3, 12, 16\) for k=2, but gave \(3, 3, 12, 16\)"):
+        as_source(lambda batch, k, seeds: batch).tensors(images(3), 2, 0)
+
+
+@pytest.mark.parametrize("bad", [None, 3, CropFlip])
+def test_not_a_source(bad: object) -> None:
+    with pytest.raises(ConfigError, match="cannot make views"):
+        as_source(bad)
