@@ -1,0 +1,54 @@
+"""The command line: one file per command, thin. Nothing heavy is imported before a command runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from onesdaug import __version__
+from onesdaug.cli.augment import augment
+from onesdaug.cli.screen import show_error
+from onesdaug.errors import OnesdaugError
+
+app = typer.Typer(
+    name="onesdaug",
+    help="One-shot test-time generative data augmentation: one image in, K class-faithful views out.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    # the paper's spelling --ip_scale is the same as --ip-scale
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "token_normalize_func": lambda token: token.replace("_", "-"),
+    },
+)
+app.command()(augment)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"onesdaug {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command line; errors meant for people are one line, without a traceback."""
+    try:
+        app()
+    except OnesdaugError as error:
+        show_error(str(error))
+        sys.exit(2)
+    except KeyboardInterrupt:
+        show_error("interrupted")
+        sys.exit(130)

@@ -1,0 +1,237 @@
+"""`onesdaug augment IN... -o OUT`: the views of files and folders of images."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onesdaug.errors import ConfigError
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from onesdaug.augment.config import AugmentConfig
+    from onesdaug.augment.operator import Augmenter
+    from onesdaug.views.plan import Item, Listing
+    from onesdaug.views.survey import Task
+
+_OPERATOR, _SHAPE, _MODEL = "The operator (unset: the preset's value)", "Shape tweak", "Model and machine"
+# settings by the name of their flag, for error messages
+_FLAGS = {
+    "guidance": "cfg",
+    "image_scale": "ip-scale",
+    "shape.rotate": "shape-aug-rotate",
+    "shape.stretch": "shape-aug-stretch",
+    "shape.translate": "shape-aug-translate",
+    "shape.perspective": "shape-aug-persp",
+}
+
+
+def augment(
+    inputs: Annotated[list[Path], typer.Argument(metavar="IN...", help="Images and folders of images.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="Folder for the views.")],
+    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Views per image.")] = 3,
+    seed: Annotated[int, typer.Option(help="Every view has its own stream, drawn from this.")] = 0,
+    recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Search subfolders too.")] = False,
+    ext: Annotated[
+        list[str] | None, typer.Option(help="File endings to take, e.g. --ext jpg,png (else all usual ones).")
+    ] = None,
+    sheet: Annotated[bool, typer.Option("--sheet", help="Also draw OUT/sheet.png to look at.")] = False,
+    save_aug: Annotated[
+        bool, typer.Option("--save-aug", help="Also save the tweaked image behind each view.")
+    ] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace files that hold something else; finished views stay.")
+    ] = False,
+    preset: Annotated[
+        str, typer.Option(rich_help_panel=_OPERATOR, help="paper, paper-fast (dpm++, 10 steps) or vlm.")
+    ] = "paper",
+    noise_level: Annotated[
+        float | None, typer.Option(rich_help_panel=_OPERATOR, help="eta: 0 keeps the image, 1 is pure noise.")
+    ] = None,
+    noise_map: Annotated[
+        str | None, typer.Option(rich_help_panel=_OPERATOR, help="eta → t: strength or cumulative.")
+    ] = None,
+    noise_space: Annotated[
+        str | None, typer.Option(rich_help_panel=_OPERATOR, help="Add the noise to: latent or pixel.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(rich_help_panel=_OPERATOR, help="Denoising steps of a full run.")
+    ] = None,
+    solver: Annotated[
+        str | None, typer.Option(rich_help_panel=_OPERATOR, help="ddpm, ddpm-ancestral, ddim or dpm++.")
+    ] = None,
+    cfg: Annotated[
+        float | None, typer.Option(rich_help_panel=_OPERATOR, help="Classifier-free guidance; 1 is off.")
+    ] = None,
+    ip_adapter: Annotated[
+        bool | None,
+        typer.Option(
+            "--ip-adapter/--no-ip-adapter", rich_help_panel=_OPERATOR, help="Condition on the original image."
+        ),
+    ] = None,
+    ip_scale: Annotated[
+        float | None, typer.Option(rich_help_panel=_OPERATOR, help="Weight of the image tokens.")
+    ] = None,
+    attention: Annotated[
+        str | None, typer.Option(rich_help_panel=_OPERATOR, help="Image tokens: decoupled or concat.")
+    ] = None,
+    prompt: Annotated[str | None, typer.Option(rich_help_panel=_OPERATOR, help="Text prompt.")] = None,
+    fit: Annotated[
+        str | None, typer.Option(rich_help_panel=_OPERATOR, help="Non-square images: squash, pad or crop.")
+    ] = None,
+    shape_aug: Annotated[
+        bool | None,
+        typer.Option("--shape-aug/--no-shape-aug", rich_help_panel=_SHAPE, help="Tweak the shape first."),
+    ] = None,
+    shape_aug_rotate: Annotated[float | None, typer.Option(rich_help_panel=_SHAPE, help="Degrees, ±.")] = None,
+    shape_aug_stretch: Annotated[
+        float | None, typer.Option(rich_help_panel=_SHAPE, help="Scales in 1 ± this.")
+    ] = None,
+    shape_aug_translate: Annotated[
+        float | None, typer.Option(rich_help_panel=_SHAPE, help="Shift, ± this part of the side.")
+    ] = None,
+    shape_aug_persp: Annotated[
+        float | None, typer.Option(rich_help_panel=_SHAPE, help="Corner jitter, ± this part of the side.")
+    ] = None,
+    model: Annotated[
+        str, typer.Option(rich_help_panel=_MODEL, help="sd15, a hub id, a folder, or shape (geometry only).")
+    ] = "sd15",
+    ip_repo: Annotated[
+        str, typer.Option(rich_help_panel=_MODEL, help="Where the IP-Adapter weights are.")
+    ] = "h94/IP-Adapter",
+    ip_weights: Annotated[str | None, typer.Option(rich_help_panel=_MODEL, help="Which file of --ip-repo.")] = None,
+    device: Annotated[str, typer.Option(rich_help_panel=_MODEL, help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    dtype: Annotated[str, typer.Option(rich_help_panel=_MODEL, help="auto, float32, float16 or bfloat16.")] = "auto",
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, rich_help_panel=_MODEL, help="Views computed at once (else chosen).")
+    ] = None,
+    vae_tiling: Annotated[
+        bool, typer.Option("--vae-tiling", rich_help_panel=_MODEL, help="Less memory for large pictures.")
+    ] = False,
+    vae_slicing: Annotated[
+        bool, typer.Option("--vae-slicing", rich_help_panel=_MODEL, help="Less memory for large batches.")
+    ] = False,
+) -> None:
+    """Make K views of every image in IN... and write them to OUT with a manifest.
+
+    Run the same command again to go on after an interruption: only what is missing is made.
+    Exit code 0: all good; 1: some inputs failed; 2: wrong settings; 130: interrupted.
+    """
+    from onesdaug.views.plan import list_inputs
+    from onesdaug.views.survey import Task
+
+    listing = list_inputs(inputs, out, recursive=recursive, extensions=ext or ())
+    settings = {
+        "noise_level": noise_level,
+        "noise_map": noise_map,
+        "noise_space": noise_space,
+        "steps": steps,
+        "solver": solver,
+        "guidance": cfg,
+        "condition": ip_adapter,
+        "image_scale": ip_scale,
+        "attention": attention,
+        "prompt": prompt,
+        "fit": fit,
+    }
+    tweak = {
+        "rotate": shape_aug_rotate,
+        "stretch": shape_aug_stretch,
+        "translate": shape_aug_translate,
+        "perspective": shape_aug_persp,
+    }
+    config = _config(preset, settings, shape_aug, tweak)
+
+    def load() -> Augmenter:
+        from onesdaug.augment.operator import Augmenter
+
+        if not listing.items:  # nothing to draw: no weights are loaded only to say so
+            return Augmenter(None, config)
+        return Augmenter.from_pretrained(
+            model,
+            config=config,
+            ip_adapter=config.condition,
+            ip_repo=ip_repo,
+            ip_weights=ip_weights,
+            device=device,
+            dtype=dtype,
+            batch_size=batch_size,
+            vae_tiling=vae_tiling,
+            vae_slicing=vae_slicing,
+        )
+
+    raise typer.Exit(_run(load(), model, listing, Task(out, k, seed, save_aug, overwrite), sheet))
+
+
+def _run(augmenter: Augmenter, model: str, listing: Listing, task: Task, sheet: bool) -> int:
+    from onesdaug.cli.screen import ProgressWatch
+    from onesdaug.views.job import run_job
+
+    count = len(listing.items)
+    with ProgressWatch(count * task.k, task.k) as watch:
+        if count:
+            watch.say(
+                f"{model}: {augmenter.summary()}; K={task.k} views of {count} image{'s' * (count != 1)}, "
+                f"device {augmenter.device}, seed {task.seed}"
+            )
+        summary = run_job(augmenter, listing, task, watch)
+        if sheet and count and not summary.interrupted:
+            watch.say(f"contact sheet: {_sheet(augmenter, model, listing.items, task)}")
+    for source, reason in summary.failures.items():
+        watch.say(f"failed: {reason if reason.startswith(source) else f'{source}: {reason}'}")
+    typer.echo(
+        f"{summary.made} views made, {summary.skipped} were there already, {summary.failed} inputs failed, "
+        f"{summary.seconds:.1f} s → {task.out}"
+    )
+    if summary.interrupted:
+        watch.say("interrupted; finished views are kept. Run the same command again to go on")
+        return 130
+    return 1 if summary.failed else 0
+
+
+def _sheet(augmenter: Augmenter, model: str, items: list[Item], task: Task) -> Path:
+    from onesdaug.augment.operator import Augmenter, Row
+    from onesdaug.views.sheet import write_sheet
+
+    # stage 1 alone draws the same psi from the same stream, so the tweak need not have been saved
+    geometry = Augmenter(None, augmenter.config, device="cpu")
+
+    def tweaked(_: Item, original: Image.Image) -> Image.Image:
+        return geometry.run([Row(original, 1, task.seed)])[0].image
+
+    # without a generator the tweaked image is the view itself: a column of its own would show it twice
+    twice = augmenter.generator is None or augmenter.config.shape is None
+    title = f"{model} · {augmenter.config.solver} · noise level {augmenter.config.noise_level:g}"
+    title = f"{model}: geometry only" if augmenter.generator is None else title
+    return write_sheet(
+        task.out, items, task.k, None if twice else tweaked, f"{title} · seed {task.seed}", task.overwrite
+    )
+
+
+def _config(
+    preset_name: str, settings: dict[str, Any], shape_aug: bool | None, tweak: dict[str, Any]
+) -> AugmentConfig:
+    """The preset with the flags that were given; every complaint names its flag."""
+    from onesdaug.augment.config import preset
+
+    given = {name: value for name, value in settings.items() if value is not None}
+    tweak = {name: value for name, value in tweak.items() if value is not None}
+    if shape_aug is False and tweak:
+        raise ConfigError("--no-shape-aug and --shape-aug-... contradict each other; leave one of them out")
+    base = preset(preset_name).shape
+    if shape_aug is False:
+        given["shape"] = None
+    elif tweak or shape_aug:
+        given["shape"] = {**(base.model_dump() if base is not None else {}), **tweak}
+    try:
+        return preset(preset_name, **given)
+    except ConfigError as error:
+        raise ConfigError("\n".join(_as_flag(line) for line in str(error).splitlines())) from None
+
+
+def _as_flag(line: str) -> str:
+    name, colon, rest = line.partition(":")
+    return f"--{_FLAGS.get(name, name.replace('_', '-'))}{colon}{rest}" if colon else line

@@ -1,0 +1,99 @@
+"""Whole files or none: PNG bytes, temporary names, checksums, the lock of an output folder."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onesdaug.errors import ConfigError
+from onesdaug.views.plan import HIDDEN, LOCK
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+_TEMPORARY = HIDDEN + "tmp-"
+
+
+def png_bytes(image: Image.Image) -> bytes:
+    """The same pixels give the same bytes: no profile, comment or date travels along."""
+    from PIL import Image
+
+    plain = image.convert("RGB")
+    buffer = io.BytesIO()
+    Image.frombytes("RGB", plain.size, plain.tobytes()).save(buffer, "PNG", compress_level=6)
+    return buffer.getvalue()
+
+
+def write_png(out: Path, name: str, image: Image.Image) -> tuple[Path, str]:
+    """Put an image, safely on disk, beside where OUT/name will be; gives the temporary path and the SHA-256."""
+    data = png_bytes(image)
+    final = out / name
+    final.parent.mkdir(parents=True, exist_ok=True)
+    # a short name of its own for each target: the target's may already be as long as the file system allows
+    temporary = final.parent / (_TEMPORARY + hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest())
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    return temporary, hashlib.sha256(data).hexdigest()
+
+
+def sha256_of(path: Path) -> str | None:
+    """SHA-256 of a file, None when there is none, nothing when there is something that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (IsADirectoryError, PermissionError):
+        return ""
+
+
+def remove_leftovers(folders: Iterable[Path]) -> None:
+    """Delete the temporary files that a killed job left in these folders."""
+    for folder in folders:
+        for file in folder.glob(_TEMPORARY + "*"):
+            with suppress(FileNotFoundError):
+                file.unlink()
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Hold OUT for this job. The kernel lets go of the lock when the process ends, however it ends."""
+    out.mkdir(parents=True, exist_ok=True)
+    with (out / LOCK).open("a") as file:
+        try:
+            import fcntl
+        except ImportError:  # not a POSIX system: nothing to lock with
+            yield
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another onesdaug job is writing to {out}; wait for it to end, or give another output folder"
+            ) from None
+        yield
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let a Ctrl-C wait until the block is through."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals go to the main thread only
+        return
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+    if caught:
+        raise KeyboardInterrupt

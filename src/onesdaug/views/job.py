@@ -1,0 +1,196 @@
+"""The folder job: list → decode ahead → batches → views on disk with their manifest. Rerun = resume.
+
+For each batch the PNGs are written under temporary names, then all manifest rows in one write, then the files get
+their names. So a row without its file is work to be redone, and a file without its row is somebody else's.
+"""
+
+from __future__ import annotations
+
+import errno
+import time
+from collections import Counter
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from onesdaug.errors import ImageError, OnesdaugError, WeightsMissing
+from onesdaug.views.batches import Group, Planned, slots, to_compute
+from onesdaug.views.files import locked, remove_leftovers, uninterrupted, write_png
+from onesdaug.views.manifest import Manifest
+from onesdaug.views.plan import Item, Listing
+from onesdaug.views.survey import Survey, Task, ahead
+from onesdaug.views.watch import Summary, Watch
+
+if TYPE_CHECKING:
+    from onesdaug.augment.operator import Augmenter, View
+
+WORKERS = 4  # threads that decode and encode; Pillow lets go of the interpreter lock while it does
+_NOTES_SHOWN = 3  # of each kind of remark about images; the rest is counted
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+Writing = tuple[Planned, "View", dict[str, "Future[tuple[Path, str]]"]]  # temporary file and SHA-256 by kind
+
+
+def run_job(augmenter: Augmenter, listing: Listing, task: Task, watch: Watch | None = None) -> Summary:
+    """Make the views of all listed inputs under `task.out`. Run again, it does only what is missing."""
+    start = time.perf_counter()
+    with locked(task.out), ThreadPoolExecutor(WORKERS) as pool:
+        job = _Job(augmenter, task, watch or Watch(), pool)
+        try:
+            try:
+                job.run(listing)
+            except KeyboardInterrupt:
+                job.summary.interrupted = True
+                job.commit()
+        except OSError as error:
+            pool.shutdown(cancel_futures=True)
+            remove_leftovers(job.folders)
+            what = "the disk is full" if error.errno in _DISK_FULL else str(error)
+            raise OnesdaugError(
+                f"stopped, could not write to {task.out}: {what}. "
+                "All finished views are kept; put that right and run the same command again to go on"
+            ) from error
+    job.summary.seconds = time.perf_counter() - start
+    return job.summary
+
+
+class _Job:
+    def __init__(self, augmenter: Augmenter, task: Task, watch: Watch, pool: ThreadPoolExecutor) -> None:
+        self.augmenter, self.task, self.watch, self.pool = augmenter, task, watch, pool
+        self.manifest = Manifest(task.out)
+        self.survey = Survey(augmenter, task, self.manifest)
+        self.summary = Summary()
+        self.folders: set[Path] = set()
+        self.noted: Counter[str] = Counter()
+        self.pending: tuple[str, list[Writing]] | None = None  # the batch that is computed but does not count yet
+
+    def run(self, listing: Listing) -> None:
+        if self.manifest.repair():
+            self.watch.say("the last line of the manifest was torn by a killed run and has been repaired")
+        if self.manifest.unreadable:
+            self.watch.say(f"{self.manifest.unreadable} damaged lines of {self.manifest.path} are ignored")
+        names = [*(item.prefix for item in listing.items), *self.manifest.views]
+        self.folders = {(self.task.out / name).parent for name in names}
+        remove_leftovers(self.folders)
+        for source, note in listing.notes:
+            self.watch.say(f"{source}: {note}")
+            self.manifest.remark(source, "note", note)
+        for source, reason in listing.problems:
+            self.fail(source, reason, views=0)
+        looked = ahead(self.survey.look, listing.items, self.pool, depth=WORKERS)
+        for batch in slots((self.rows(*one) for one in looked), max(1, self.augmenter.batch_size)):
+            done = sum(not row.missing for row in batch)
+            self.summary.skipped += done
+            self.watch.advance(skipped=done)
+            for group in to_compute(batch):
+                self.compute(group)
+        self.commit()
+        for note, count in self.noted.items():
+            if count > _NOTES_SHOWN:
+                self.watch.say(f"{note}: {count - _NOTES_SHOWN} more images, see {self.manifest.path}")
+
+    def rows(self, item: Item, found: list[Planned] | ImageError) -> list[Planned | None]:
+        """The K rows of one input; those that cannot run are None, and the input is recorded as failed."""
+        if isinstance(found, ImageError):
+            self.fail(item.source, str(found), views=self.task.k)
+            return [None] * self.task.k
+        if blocked := [name for row in found for name in row.blocked]:
+            others = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
+            reason = (
+                f"{blocked[0]}{others} in {self.task.out} holds something else (other settings, or not made "
+                "here) and was left as it is; --overwrite replaces it"
+            )
+            self.fail(item.source, reason, views=sum(bool(row.blocked) for row in found))
+        for note in found[0].loaded.notes if any(row.missing for row in found) else ():
+            self.noted[note] += 1
+            if self.noted[note] <= _NOTES_SHOWN:
+                self.watch.say(f"{item.source}: {note}")
+        return [None if row.blocked else row for row in found]
+
+    def fail(self, source: str, reason: str, views: int) -> None:
+        self.summary.failures.setdefault(source, reason)
+        self.manifest.remark(source, "error", reason)
+        self.watch.advance(failed=views)
+
+    def compute(self, group: Group) -> None:
+        """Run one group; if it fails, each of its images alone, so that one bad image costs only itself."""
+        from onesdaug.augment.operator import Row
+
+        rows = [Row(row.loaded.image, row.k, self.task.seed) for row in group.rows]
+        try:
+            views = self.augmenter.run(rows, tweaked=self.survey.tweaks)
+        except WeightsMissing:
+            raise
+        except Exception as error:
+            if isinstance(error, OSError) and error.errno in _DISK_FULL:
+                raise
+            if len(alone := group.by_image()) > 1:
+                for one in alone:
+                    self.compute(one)
+                return
+            reason = str(error) if isinstance(error, OnesdaugError) else f"{type(error).__name__}: {error}"
+            self.fail(group.rows[0].item.source, reason, views=sum(bool(row.missing) for row in group.rows))
+            return
+        writing = [
+            (row, view, self.write(row, view)) for row, view in zip(group.rows, views, strict=True) if row.missing
+        ]
+        self.commit()  # of the batch before: its files were written while this one was computed
+        self.pending = (group.batch, writing)
+
+    def write(self, row: Planned, view: View) -> dict[str, Future[tuple[Path, str]]]:
+        """Begin writing the missing files of one view."""
+        pictures = {"view": view.image, "tweak": view.tweaked}
+        return {
+            kind: self.pool.submit(write_png, self.task.out, name, image)
+            for kind, name, _ in self.survey.files(row.item, row.k)
+            if kind in row.missing and (image := pictures[kind]) is not None
+        }
+
+    def commit(self) -> None:
+        """Make the computed batch count: its manifest rows, then its files. Ctrl-C waits until this is done."""
+        pending, self.pending = self.pending, None
+        if pending is None:
+            return
+        batch, writing = pending
+        with uninterrupted():
+            rows, moves = [], []
+            for row, view, jobs in writing:
+                sums = {}
+                for kind, name, checksum in self.survey.files(row.item, row.k):
+                    if kind in jobs:
+                        temporary, sums[checksum] = jobs[kind].result()
+                        moves.append((temporary, self.task.out / name))
+                rows.append(self.manifest_row(batch, row, view, sums))
+            self.manifest.append(rows)
+            for temporary, final in moves:
+                temporary.replace(final)
+            self.summary.made += len(rows)
+        self.watch.advance(made=len(rows))
+
+    def manifest_row(self, batch: str, row: Planned, view: View, sums: dict[str, str]) -> dict[str, Any]:
+        config, name = self.augmenter.config, row.item.view(row.k)
+        before = self.manifest.views[name] if row.recorded else {}  # for files that were there already
+        sums = {key: value for key in ("sha256", "tweak_sha256") if (value := before.get(key))} | sums
+        return {
+            "key": row.key,
+            "status": "ok",
+            "source": row.item.source,
+            "digest": row.digest,
+            "size": list(row.loaded.image.size),
+            "notes": list(row.loaded.notes),
+            "view": name,
+            "sha256": sums["sha256"],
+            "tweak": row.item.tweak(row.k) if "tweak_sha256" in sums else None,
+            "tweak_sha256": sums.get("tweak_sha256"),
+            "k": row.k,
+            "seed": self.task.seed,
+            "psi": None if view.psi is None else view.psi.model_dump(mode="json"),
+            "t0": view.t0,
+            "steps_run": view.steps_run,
+            "noise_level": config.noise_level,
+            "solver": config.solver,
+            "seconds": round(view.seconds, 4),
+            "peak_memory_mb": round(view.peak_memory_mb, 1),
+            "generator": self.augmenter.fingerprint,
+            "config": config.digest(),
+            "batch": batch,
+        }

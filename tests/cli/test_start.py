@@ -1,0 +1,29 @@
+"""The command line starts at once: nothing heavy is imported to show help."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+
+import pytest
+
+
+def cpu_seconds(*command: str) -> float:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, *command], check=True, capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["augment", "--help"], ["--version"]])
+def test_help_takes_less_than_half_a_second_of_cpu(arguments: list[str]) -> None:
+    command = ["-c", "from onesdaug.cli import main; main()", *arguments]
+    assert min(cpu_seconds(*command) for _ in range(3)) < 0.5
+
+
+@pytest.mark.parametrize("statement", ["import onesdaug", "import onesdaug.cli"])
+def test_import_loads_nothing_heavy(statement: str) -> None:
+    heavy = "{'torch', 'diffusers', 'transformers', 'kornia', 'numpy', 'PIL', 'pydantic'}"
+    code = f"{statement}; import sys; found = {heavy} & set(sys.modules); assert not found, found"
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,72 @@
+"""Stored views are found by what the image shows, and the sheet is drawn from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from onesdaug.data.pixels import to_tensor
+from onesdaug.errors import ConfigError, DataError
+from onesdaug.views.folder import ViewFolder
+from onesdaug.views.plan import list_inputs
+from onesdaug.views.sheet import MAX_ROWS, write_sheet
+from tests.conftest import make_image
+from tests.views.fake import make
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Path:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(3):
+        make_image(number, (24, 16)).save(folder / f"{number}.png")
+    make(folder, tmp_path / "out", k=2)
+    return tmp_path / "out"
+
+
+def test_views_by_pixels(made: Path, tmp_path: Path) -> None:
+    folder = ViewFolder(made)
+    assert len(folder) == len(folder.digests) == 3
+    image = make_image(1, (24, 16))
+    stored = [np.asarray(Image.open(made / f"1_view{k}.png")) for k in (1, 2)]
+    assert all(np.array_equal(a, b) for a, b in zip(folder.views(image), stored, strict=True))
+    assert len(folder.views(tmp_path / "in" / "1.png", k=1)) == 1
+    assert image in folder
+    assert make_image(7) not in folder
+
+
+def test_tensors_are_a_view_source(made: Path) -> None:
+    batch = torch.stack([to_tensor(make_image(n, (24, 16))) for n in (2, 0)])
+    views = ViewFolder(made).tensors(batch, 2, seeds=["a", "b"])
+    assert views.shape == (2, 2, 3, 16, 24)
+    assert torch.equal(views[1, 1], to_tensor(Image.open(made / "0_view2.png")))
+
+
+def test_what_is_not_there_is_said(made: Path, tmp_path: Path) -> None:
+    folder = ViewFolder(made)
+    with pytest.raises(DataError, match="no views of this image"):
+        folder.views(make_image(7))
+    with pytest.raises(DataError, match="--k 3"):
+        folder.views(make_image(0, (24, 16)), k=3)
+    (made / "0_view1.png").unlink()
+    with pytest.raises(DataError, match="not on disk"):
+        folder.views(make_image(0, (24, 16)))
+    with pytest.raises(DataError, match="onesdaug augment"):
+        ViewFolder(tmp_path / "in")
+
+
+def test_sheet(made: Path, tmp_path: Path) -> None:
+    items = list_inputs([tmp_path / "in"], made).items
+    path = write_sheet(made, items, 3, lambda item, image: image, "title")
+    size = Image.open(path).size
+    assert size[0] > 5 * 200
+    assert write_sheet(made, items * 10, 2, None, "t" * 500) == path  # its own sheet may be replaced
+    assert Image.open(path).size[1] > MAX_ROWS * (133 + 30)
+    path.write_bytes(b"mine")
+    with pytest.raises(ConfigError, match="--overwrite"):
+        write_sheet(made, items, 2, None, "title")
+    write_sheet(made, items, 2, None, "title", overwrite=True)
