@@ -21,7 +21,10 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: lint
-	HF_HUB_OFFLINE=1 $(BIN)/pytest
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2
+
+demo: $(STAMP)
+	$(BIN)/python examples/demo.py $(IMAGES)
 
 clean:
 	rm -rf $(VENV) demo-output

@@ -67,5 +67,5 @@ def test_extreme_images_work(size: tuple[int, int]) -> None:
 
 
 def test_too_long_for_crop_says_what_to_do() -> None:
-    with pytest.raises(ImageError, match="20000×10 pixels is too long and thin.*squash"):
+    with pytest.raises(ImageError, match=r"20000×10 pixels is too long and thin.*squash"):
         geometry(10, 20000, 512, "crop")

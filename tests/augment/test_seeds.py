@@ -57,4 +57,3 @@ def test_no_global_random_state_is_touched() -> None:
 def test_unknown_stage() -> None:
     with pytest.raises(ValueError, match="colour"):
         stream(0, 1, "colour")
-

@@ -106,7 +106,9 @@ def test_one_setting_never_moves_anothers_draw() -> None:
     assert with_flip.model_dump(exclude={"flip"}) == without.model_dump(exclude={"flip"})
 
 
-@pytest.mark.parametrize("bad", [{"rotate": -1}, {"stretch": 1.0}, {"perspective": 0.25}, {"border": "wrap"}, {"x": 1}])
+@pytest.mark.parametrize(
+    "bad", [{"rotate": -1}, {"stretch": 1.0}, {"perspective": 0.25}, {"border": "wrap"}, {"x": 1}]
+)
 def test_impossible_settings_are_refused(bad) -> None:
     with pytest.raises(ValidationError):
         ShapeTweak(**bad)
