@@ -9,6 +9,8 @@ import typer
 
 from onesdaug import __version__
 from onesdaug.cli.augment import augment
+from onesdaug.cli.doctor import doctor
+from onesdaug.cli.fewshot import app as fewshot
 from onesdaug.cli.screen import show_error
 from onesdaug.errors import OnesdaugError
 
@@ -25,6 +27,8 @@ app = typer.Typer(
     },
 )
 app.command()(augment)
+app.command()(doctor)
+app.add_typer(fewshot, name="fewshot")
 
 
 def _version(wanted: bool) -> None:

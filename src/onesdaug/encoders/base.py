@@ -1,0 +1,50 @@
+"""The one interface of everything that looks: images in, features out."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from onesdaug.encoders.preprocess import Preprocess
+
+
+class Encoder:
+    """A frozen network with the preprocessing that belongs to it.
+
+    `module` maps preprocessed images (B,3,size,size) to features (B,dim).
+    """
+
+    def __init__(self, module: nn.Module, preprocess: Preprocess, dim: int, name: str, fingerprint: str) -> None:
+        self.module = module.eval().requires_grad_(False)
+        self.preprocess = preprocess
+        self.dim = dim
+        self.name = name
+        self.fingerprint = fingerprint  # of weights and preprocessing: what a feature bank is keyed by
+
+    @property
+    def size(self) -> int:
+        """Side of the square the network sees."""
+        return self.preprocess.crop
+
+    @property
+    def device(self) -> torch.device:
+        tensor = next(self.module.parameters(), None)
+        return torch.device("cpu") if tensor is None else tensor.device
+
+    def to(self, device: torch.device | str) -> Encoder:
+        self.module.to(device)
+        return self
+
+    @torch.inference_mode()
+    def embed(self, images: Tensor, batch: int = 256) -> Tensor:
+        """(B,3,H,W), uint8 or float in [0,1], any size → (B,dim) float32, where `images` lies."""
+        rows = [
+            self.module(self.preprocess(images[i : i + batch].to(self.device))).float().to(images.device)
+            for i in range(0, len(images), batch)
+        ]
+        return torch.cat(rows) if rows else torch.empty(0, self.dim)
+
+    __call__ = embed
+
+    def __repr__(self) -> str:
+        return f"Encoder({self.name}, dim={self.dim}, size={self.size}, fingerprint={self.fingerprint})"

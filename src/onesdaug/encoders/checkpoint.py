@@ -1,0 +1,113 @@
+"""Checkpoints: a folder with safetensors shards and a JSON card that says how the weights came to be.
+
+    NAME/model.safetensors                or NAME/model-1-of-2.safetensors, NAME/model-2-of-2.safetensors
+    NAME/card.json                        backbone, head, preprocessing, data fingerprint, arguments, accuracy …
+
+Tensors of the encoder are called `encoder.*`, those of the head `head.*`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from onesdaug.errors import DataError, WeightsMissing
+
+SHARD_BYTES = 15 * 2**20  # every file stays under 16 MB
+
+
+def weights_fingerprint(tensors: Mapping[str, Tensor]) -> str:
+    """16 hex digits of names, shapes and values."""
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        value = tensors[name].detach().cpu().contiguous()
+        digest.update(f"{name} {tuple(value.shape)} {value.dtype}".encode())
+        digest.update(value.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def save_checkpoint(
+    folder: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any], half: bool = False
+) -> dict[str, Any]:
+    """Write all of it or nothing: a kill leaves the old checkpoint or the new one, never a mixture."""
+    from safetensors.torch import save_file
+
+    # only matrices shrink: batch statistics need float32's range and weigh nothing
+    ready = {
+        k: v.detach()
+        .cpu()
+        .to(torch.float16 if half and v.ndim > 1 and v.is_floating_point() else v.dtype)
+        .contiguous()
+        for k, v in tensors.items()
+    }
+    full = {**card, "weights": weights_fingerprint(ready), "parameters": _parameters(ready)}
+    shards = _shards(ready)
+    partial = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir(parents=True)
+    for i, shard in enumerate(shards, 1):
+        name = "model.safetensors" if len(shards) == 1 else f"model-{i}-of-{len(shards)}.safetensors"
+        save_file(shard, partial / name, metadata={"format": "pt"})
+    (partial / "card.json").write_text(json.dumps(full, indent=2, sort_keys=True, default=str) + "\n")
+    if folder.exists():
+        old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
+        folder.rename(old)
+        partial.rename(folder)
+        shutil.rmtree(old)
+    else:
+        partial.rename(folder)
+    return full
+
+
+def load_checkpoint(folder: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """All tensors, in float32, and the card; the weights are checked against the card's fingerprint."""
+    from safetensors.torch import load_file
+
+    folder = Path(folder)
+    card_path = folder / "card.json"
+    if not card_path.is_file():
+        raise WeightsMissing(f"{folder} holds no card.json; a checkpoint is what `onesdaug fewshot train` writes")
+    card: dict[str, Any] = json.loads(card_path.read_text())
+    tensors: dict[str, Tensor] = {}
+    for path in sorted(folder.glob("model*.safetensors")):
+        tensors.update(load_file(path))
+    if weights_fingerprint(tensors) != card["weights"]:
+        raise DataError(f"the weights in {folder} are not those its card names; a shard is missing or damaged")
+    return {k: v.float() if v.is_floating_point() else v for k, v in tensors.items()}, card
+
+
+def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors of one module, without its prefix."""
+    return {k.removeprefix(prefix + "."): v for k, v in tensors.items() if k.startswith(prefix + ".")}
+
+
+def _parameters(tensors: Mapping[str, Tensor]) -> dict[str, int]:
+    """Trained numbers per module; batch statistics are not parameters."""
+    statistics = ("running_mean", "running_var", "num_batches_tracked")
+    counts: dict[str, int] = {}
+    for name, value in tensors.items():
+        if not name.endswith(statistics):
+            top = name.split(".", 1)[0]
+            counts[top] = counts.get(top, 0) + value.numel()
+    return counts
+
+
+def _shards(tensors: Mapping[str, Tensor]) -> list[dict[str, Tensor]]:
+    shards: list[dict[str, Tensor]] = [{}]
+    room = SHARD_BYTES
+    for name, value in tensors.items():
+        need = value.numel() * value.element_size()
+        if need > room and shards[-1]:
+            shards.append({})
+            room = SHARD_BYTES
+        shards[-1][name] = value
+        room -= need
+    return shards

@@ -1,0 +1,99 @@
+"""Any transformers vision model as an encoder: ViT-Small, Swin-Tiny, or another hub id or local folder.
+
+The preprocessing is read from the model's own processor file and done on tensors, so no torchvision is needed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onesdaug.encoders.base import Encoder
+from onesdaug.encoders.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
+from onesdaug.errors import ConfigError, WeightsMissing
+
+# The two ImageNet-1k backbones of the paper's appendix, by the names people use for them
+ALIASES = {"vit-small": "WinKawaks/vit-small-patch16-224", "swin-tiny": "microsoft/swin-tiny-patch4-window7-224"}
+_RESAMPLE = {2: "bilinear", 3: "bicubic"}  # PIL's numbers, as processor files write them
+
+
+class Pooled(nn.Module):
+    """The model's own pooled output (ViT: the normalised class token; Swin: the mean of the last map)."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.model(pixel_values=x)
+        kind = getattr(getattr(self.model, "config", None), "model_type", "")
+        if kind in ("vit", "deit") or getattr(out, "pooler_output", None) is None:
+            # ViT's pooler is a tanh layer that ImageNet classifiers do not have: it would be random
+            hidden: Tensor = out.last_hidden_state
+            return hidden[:, 0] if hidden.ndim == 3 else hidden.mean((2, 3))
+        pooled: Tensor = out.pooler_output
+        return pooled.flatten(1)
+
+
+def load_hub(model_id: str) -> Encoder:
+    """Load from a local folder or the hub; WeightsMissing says how to get what is not there."""
+    try:
+        from transformers import AutoModel
+        from transformers.utils import cached_file
+    except ImportError as error:
+        raise ConfigError("transformers models need `pip install 'onesdaug[sd]'`") from error
+    from onesdaug.encoders.load import wrap
+
+    model_id = ALIASES.get(model_id, model_id)
+    try:
+        extra: dict[str, Any] = {}
+        model = AutoModel.from_pretrained(model_id, **extra)
+        folder = Path(model_id)
+        config_path = folder / "preprocessor_config.json" if folder.is_dir() else None
+        if config_path is None:
+            config_path = Path(str(cached_file(model_id, "preprocessor_config.json")))
+    except (OSError, ValueError) as error:
+        raise WeightsMissing(
+            f"{model_id} is not on this machine and could not be fetched ({str(error).splitlines()[0]}). "
+            f"With a network: `hf download {model_id}`; or pass a local folder as hf:PATH"
+        ) from error
+    described = json.loads(config_path.read_text()) if config_path.is_file() else {}
+    module = Pooled(model)
+    preprocess = from_processor(described)
+    module.eval()
+    with torch.inference_mode():
+        dim = int(module(torch.zeros(1, 3, preprocess.crop, preprocess.crop)).shape[1])
+    return wrap(module, preprocess, dim, f"hf:{model_id}")
+
+
+def from_processor(described: Mapping[str, Any]) -> Preprocess:
+    """A processor file as a Preprocess: sizes come as a number, {height, width} or {shortest_edge}."""
+    size, squash = described.get("size", 224), False
+    if isinstance(size, Mapping):
+        squash = "shortest_edge" not in size
+        resize = int(size.get("shortest_edge", size.get("height", 224)))
+        if squash and size.get("height") != size.get("width"):
+            raise ConfigError(f"only square inputs are supported; the processor wants {dict(size)}")
+    else:
+        resize, squash = int(size), True
+    crop = resize
+    if described.get("do_center_crop"):
+        wanted = described.get("crop_size", resize)
+        crop = int(wanted["height"] if isinstance(wanted, Mapping) else wanted)
+    elif not squash:  # a short side alone leaves images of different widths: take the centre
+        crop = resize
+    if "crop_pct" in described and crop == resize:  # ConvNeXt's way of writing resize 256, crop 224
+        resize = int(crop / float(described["crop_pct"]))
+        squash = False
+    mean, std = described.get("image_mean", IMAGENET_MEAN), described.get("image_std", IMAGENET_STD)
+    if described.get("do_normalize") is False:
+        mean, std = (0.0, 0.0, 0.0), (1.0, 1.0, 1.0)
+    interpolation = _RESAMPLE.get(int(described.get("resample", 2)), "bilinear")
+    return Preprocess.from_dict(
+        {"resize": resize, "crop": crop, "mean": mean, "std": std, "squash": squash, "interpolation": interpolation}
+    )

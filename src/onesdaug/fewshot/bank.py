@@ -1,0 +1,126 @@
+"""The feature bank: every image and its K views embedded once, in one safetensors file.
+
+Tensors `features` (N, 1+K, d), column 0 the original, and `labels` (N,); the header carries what made them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from onesdaug.errors import ConfigError, DataError
+
+SCHEMA = 1
+ORACLE = "oracle"
+
+
+@dataclass(frozen=True)
+class BankInfo:
+    """Where a bank comes from: enough to make it again and to tell whether two banks may be compared."""
+
+    class_names: tuple[str, ...]
+    ids: tuple[str, ...]
+    data: str  # the data set's fingerprint
+    encoder: str  # the encoder's fingerprint
+    views: Mapping[str, Any]  # source, k, and the source's own settings
+    seed: int
+    commit: str
+    schema: int = SCHEMA
+
+    def to_json(self) -> str:
+        return json.dumps(vars(self) | {"views": dict(self.views)})
+
+    @classmethod
+    def from_json(cls, text: str) -> BankInfo:
+        fields = json.loads(text)
+        return cls(**fields | {"class_names": tuple(fields["class_names"]), "ids": tuple(fields["ids"])})
+
+    def summary(self) -> dict[str, Any]:
+        """What a result file repeats of it: everything but the long lists."""
+        named = {name: value for name, value in vars(self).items() if name not in ("ids", "class_names")}
+        return named | {"views": dict(self.views), "classes": len(self.class_names), "images": len(self.ids)}
+
+
+@dataclass(frozen=True)
+class FeatureBank:
+    features: Tensor
+    labels: Tensor
+    info: BankInfo
+
+    def __post_init__(self) -> None:
+        n = self.features.shape[0]
+        if self.features.ndim != 3 or self.labels.shape != (n,) or len(self.info.ids) != n:
+            raise DataError(
+                f"a bank needs features (N, 1+K, d) with N labels and ids, got {tuple(self.features.shape)}, "
+                f"{tuple(self.labels.shape)} and {len(self.info.ids)} ids"
+            )
+
+    @property
+    def k(self) -> int:
+        """Views per image. An oracle bank stores none: its views are other originals, drawn per episode."""
+        return int(self.info.views["k"])
+
+    @property
+    def oracle(self) -> bool:
+        return bool(self.info.views["source"] == ORACLE)
+
+    @property
+    def dim(self) -> int:
+        return self.features.shape[2]
+
+    def combined(self, views: int, original_weight: float = 0.5) -> Tensor:
+        """w·f(x) + (1 - w)/K·Σ_k f(view_k) with the first `views` views; f(x) alone for none: (N, d) float32."""
+        if not 0 <= views < self.features.shape[1]:
+            raise ConfigError(f"{views} views asked for, the bank holds {self.features.shape[1] - 1} per image")
+        if not 0 <= original_weight <= 1:
+            raise ConfigError(f"original_weight must lie in [0, 1], not {original_weight}")
+        if views == 0:
+            return self.features[:, 0].float()
+        total = self.features[:, 0].float() * original_weight
+        for column in range(1, views + 1):
+            total += self.features[:, column].float() * ((1 - original_weight) / views)
+        return total
+
+    def save(self, path: Path | str) -> None:
+        """Write the file whole or not at all."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+        tensors = {"features": self.features.contiguous(), "labels": self.labels.contiguous()}
+        save_file(tensors, temporary, metadata={"onesdaug": self.info.to_json()})
+        temporary.replace(target)
+
+    @classmethod
+    def load(cls, path: Path | str) -> FeatureBank:
+        """Open a bank; its features stay on disk (memory-mapped) until they are used."""
+        if not Path(path).is_file():
+            raise DataError(f"no feature bank at {path}; `onesdaug fewshot embed` writes one")
+        try:
+            with safe_open(path, framework="pt") as file:
+                info = BankInfo.from_json((file.metadata() or {})["onesdaug"])
+                bank = cls(file.get_tensor("features"), file.get_tensor("labels"), info)
+        except (SafetensorError, KeyError, TypeError) as error:
+            raise DataError(f"{path} is not a feature bank of this package: {error}") from error
+        if info.schema != SCHEMA:
+            raise DataError(f"{path} has bank format {info.schema}, this version reads {SCHEMA}: embed again")
+        return bank
+
+
+def to_dtype(features: Tensor, dtype: torch.dtype) -> Tensor:
+    """Cast features for storing; refuse rather than store infinities."""
+    stored = features.to(dtype)
+    if not torch.isfinite(stored).all():
+        cause = "the encoder gave values that are not finite"
+        if torch.isfinite(features).all():
+            cause = "features too large for float16; use --dtype float32"
+        raise DataError(f"cannot store these features: {cause}")
+    return stored

@@ -1,0 +1,190 @@
+"""Score a head on episodes of stored features: strictly inductive, chunked, every method on the same episodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onesdaug.errors import ConfigError, DataError
+from onesdaug.fewshot.bank import FeatureBank
+from onesdaug.fewshot.episodes import Episodes, check_episodes, sample_episodes
+from onesdaug.fewshot.heads import Head
+from onesdaug.fewshot.oracle import OracleViews, check_oracle_views, sample_oracle_views
+from onesdaug.statistics import Paired, Summary, mean_ci, paired
+
+# Gathered features per step: what a core's cache holds; 32 MB halves the speed.
+CHUNK_BYTES = 4 * 2**20
+PAPER_QUERIES = 15_000
+
+
+@dataclass(frozen=True)
+class Task:
+    """The episodes to draw; by default as many as the paper's 15,000 queries take."""
+
+    way: int = 5
+    shot: int = 1
+    query: int = 15
+    episodes: int | None = None
+    seed: int = 0
+
+    def sample(self, labels: Tensor) -> Episodes:
+        count = self.episodes or -(-PAPER_QUERIES // (self.way * self.query))
+        return sample_episodes(labels, self.way, self.shot, self.query, count, self.seed)
+
+
+@dataclass(frozen=True)
+class ViewUse:
+    """How many views stand behind each support and each query image, and what the original still weighs."""
+
+    support: int = 0
+    query: int = 0
+    original_weight: float = 0.5
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row of the table; accuracies in [0, 1]."""
+
+    task: Task
+    use: ViewUse
+    accuracy: Summary
+    gain: Paired | None  # against the baseline, on the same episodes
+    episodes: dict[str, int | str]
+    baseline: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+class EpisodeFeatures(Protocol):
+    """The features of a run of episodes: support (B, N, S, d) and class-major queries (B, N·Q, d)."""
+
+    row_bytes: int  # bytes gathered per image
+
+    def support(self, chunk: slice) -> Tensor: ...
+    def query(self, chunk: slice) -> Tensor: ...
+
+
+class StoredFeatures:
+    """Views belong to their image: original and views are combined once per image, episodes only look rows up."""
+
+    def __init__(self, bank: FeatureBank, episodes: Episodes, use: ViewUse) -> None:
+        self.episodes = episodes
+        self.support_table = bank.combined(use.support, use.original_weight)
+        same = use.support == use.query
+        self.query_table = self.support_table if same else bank.combined(use.query, use.original_weight)
+        self.row_bytes = 4 * bank.dim
+
+    def support(self, chunk: slice) -> Tensor:
+        return _rows(self.support_table, self.episodes.support[chunk])
+
+    def query(self, chunk: slice) -> Tensor:
+        return _rows(self.query_table, self.episodes.query[chunk].flatten(1))
+
+
+class OracleFeatures:
+    """Views are other originals, drawn per episode from outside it, so images are combined per episode."""
+
+    def __init__(self, bank: FeatureBank, episodes: Episodes, views: OracleViews, original_weight: float) -> None:
+        self.table, self.episodes, self.views, self.weight = bank.combined(0), episodes, views, original_weight
+        self.row_bytes = 4 * bank.dim * (1 + max(views.support.shape[-1], views.query.shape[-1]))
+
+    def support(self, chunk: slice) -> Tensor:
+        return self._combine(self.episodes.support[chunk], self.views.support[chunk])
+
+    def query(self, chunk: slice) -> Tensor:
+        return self._combine(self.episodes.query[chunk].flatten(1), self.views.query[chunk].flatten(1, 2))
+
+    def _combine(self, images: Tensor, views: Tensor) -> Tensor:
+        originals = _rows(self.table, images)
+        if views.shape[-1] == 0:
+            return originals
+        return torch.lerp(_rows(self.table, views).mean(-2), originals, self.weight)
+
+
+def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> EpisodeFeatures:
+    """The features these episodes see, after making sure that no image reaches both sides of one."""
+    check_episodes(episodes, bank.labels)
+    if max(use.support, use.query) > bank.k or min(use.support, use.query) < 0:
+        raise ConfigError(f"{use.support} and {use.query} views asked for, the bank has {bank.k} per image")
+    if not 0 <= use.original_weight <= 1:
+        raise ConfigError(f"original_weight must lie in [0, 1], not {use.original_weight}")
+    if not bank.oracle:
+        return StoredFeatures(bank, episodes, use)
+    views = sample_oracle_views(episodes, bank.labels, use.support, use.query)
+    check_oracle_views(episodes, views, bank.labels)
+    return OracleFeatures(bank, episodes, views, use.original_weight)
+
+
+def accuracies(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDArray[np.float64]:
+    """The share of right answers in each episode: (E,). A few episodes at a time, never all of them.
+
+    One chunk per thread rather than all threads on one chunk: the operations are too small to be worth a barrier
+    each, and on a busy machine the barriers cost several times the arithmetic.
+    """
+    head.eval()
+    way, shot, queries = *episodes.support.shape[1:], episodes.query.shape[2]
+    step = max(1, CHUNK_BYTES // (features.row_bytes * way * (shot + queries)))
+    targets = episodes.targets
+    right = torch.empty(len(episodes), dtype=torch.int64)
+
+    def score(start: int) -> None:
+        chunk = slice(start, start + step)
+        with torch.inference_mode():
+            logits = head(features.support(chunk), features.query(chunk))
+            right[chunk] = (logits.argmax(-1) == targets).sum(-1)
+
+    threads = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            for _ in pool.map(score, range(0, len(episodes), step)):
+                pass
+    finally:
+        torch.set_num_threads(threads)
+    return right.double().div(targets.numel()).numpy()
+
+
+def evaluate(
+    bank: FeatureBank,
+    head: Head,
+    tasks: Sequence[Task],
+    uses: Iterable[ViewUse],
+    baseline: FeatureBank | None = None,
+) -> list[Result]:
+    """Every use of the views on every task, each against the baseline on the same episodes.
+
+    The baseline is another bank of the same images with all its views, or this bank's originals alone.
+    """
+    uses = list(uses)
+    reference = bank if baseline is None else baseline
+    if reference.info.ids != bank.info.ids or not torch.equal(reference.labels, bank.labels):
+        raise DataError("the baseline bank holds other images than this one (or another order): not comparable")
+    if reference.dim != bank.dim:
+        raise DataError(f"the baseline's features have d = {reference.dim}, this bank's {bank.dim}")
+    weight = uses[0].original_weight if uses else 0.5
+    original = ViewUse(0, 0, weight) if baseline is None else ViewUse(baseline.k, baseline.k, weight)
+    results = []
+    for task in tasks:
+        episodes = task.sample(bank.labels)
+        recipe = episodes.recipe()
+        scores = accuracies(head, features_for(reference, episodes, original), episodes)
+        results.append(Result(task, original, mean_ci(scores), None, recipe, baseline=True))
+        for use in uses:
+            if baseline is None and use.support == use.query == 0:
+                continue  # that is the baseline itself
+            mine = accuracies(head, features_for(bank, episodes, use), episodes)
+            gain = paired(mine, scores) if len(episodes) > 1 else None
+            results.append(Result(task, use, mean_ci(mine), gain, recipe))
+    return results
+
+
+def _rows(table: Tensor, index: Tensor) -> Tensor:
+    """table[index]; index_select runs in parallel, indexing with a tensor does not."""
+    return table.index_select(0, index.reshape(-1)).view(*index.shape, table.shape[1])

@@ -1,0 +1,53 @@
+"""What a head is: support and query features in, logits out. Plus the two distances the heads share."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Head(nn.Module):
+    """Classify the queries of E episodes from their support sets.
+
+    `forward(support (E, N, S, d), query (E, Q, d)) -> logits (E, Q, N)`. Heads are inductive: row q of the logits is
+    a function of the support set and query q alone. A new head is one file with one subclass, named in `build_head`.
+    """
+
+    def forward(self, support: Tensor, query: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def forward_train(self, support: Tensor, query: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Logits, and the logits and labels of an auxiliary training loss where the head has one.
+
+        Queries are class-major here (row n·Q + q is of class n), as `Episodes.query.flatten(1)` gives them.
+        """
+        return self(support, query), None, None
+
+
+def prototypes(support: Tensor) -> Tensor:
+    """Class means p_n = 1/S Σ_s f(x_ns): (E, N, S, d) -> (E, N, d)."""
+    return support.squeeze(2) if support.shape[2] == 1 else support.mean(2)
+
+
+def squared_euclidean(query: Tensor, centres: Tensor) -> Tensor:
+    """||q - p||² = ||q||² - 2 q·p + ||p||²: (E, Q, d), (E, N, d) -> (E, Q, N).
+
+    One batched product instead of an (E, Q, N, d) difference. In float32 even under autocast, because the three
+    terms cancel and half precision would leave only rounding noise.
+    """
+    with torch.autocast(query.device.type, enabled=False):
+        q, p = query.float(), centres.float()
+        norms = _squared_norm(q).unsqueeze(2) + _squared_norm(p).unsqueeze(1)
+        return torch.baddbmm(norms, q, p.transpose(1, 2), alpha=-2)
+
+
+def cosine(query: Tensor, centres: Tensor) -> Tensor:
+    """cos(q, p): (E, Q, d), (E, N, d) -> (E, Q, N)."""
+    with torch.autocast(query.device.type, enabled=False):
+        return F.normalize(query.float(), dim=-1) @ F.normalize(centres.float(), dim=-1).transpose(1, 2)
+
+
+def _squared_norm(x: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vecdot(x, x)
+    return norm

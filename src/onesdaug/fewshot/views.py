@@ -1,0 +1,94 @@
+"""Where the views of a bank come from, by name: an Augmenter, crop and flip, or a folder of `onesdaug augment`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onesdaug.errors import DataError
+
+
+class Views(Protocol):
+    """Makes K views of a chunk of images, and can say what they depend on."""
+
+    def describe(self) -> dict[str, Any]:
+        """Everything but k and the seed that decides the views' pixels; JSON."""
+
+    def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
+        """(B, H, W, 3) uint8 and the images' ids -> (B, K, 3, H, W) in [0, 1]."""
+
+
+class MadeViews:
+    """Views drawn on the spot by anything with `.tensors` (an Augmenter, CropFlip)."""
+
+    def __init__(self, maker: Any, about: dict[str, Any]) -> None:
+        from onesdaug.ensemble.sources import as_source
+
+        self.source = as_source(maker)
+        self.about = about
+
+    def describe(self) -> dict[str, Any]:
+        return self.about
+
+    def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
+        return self.source.tensors(as_batch(images), k, seed)
+
+
+class FolderViews:
+    """Views that `onesdaug augment DATA --recursive -o FOLDER` left at FOLDER/class/stem_view1.png and so on."""
+
+    def __init__(self, folder: Path) -> None:
+        from onesdaug.views.files import sha256_of
+        from onesdaug.views.manifest import NAME
+
+        self.folder = folder
+        self.manifest = sha256_of(folder / NAME)  # names the pixels of every view in the folder
+        if self.manifest is None:
+            raise DataError(f"{folder} has no {NAME}: it was not written by `onesdaug augment`")
+
+    def describe(self) -> dict[str, Any]:
+        return {"source": str(self.folder), "manifest": self.manifest}
+
+    def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
+        from onesdaug.data.decode import decode_square
+
+        views = np.empty((len(ids), k, *images.shape[1:]), dtype=np.uint8)
+        for row, name in enumerate(ids):
+            for column in range(k):
+                file = self.folder / f"{name}_view{column + 1}.png"
+                if not file.is_file():
+                    raise DataError(f"no view {column + 1} of {name} in {self.folder} (looked for {file})")
+                views[row, column] = decode_square(file.read_bytes(), images.shape[1], str(file))
+        batch = as_batch(views.reshape(-1, *images.shape[1:]))
+        return batch.view(len(ids), k, *batch.shape[1:])
+
+
+def as_batch(images: NDArray[np.uint8]) -> Tensor:
+    """(B, H, W, 3) uint8 -> (B, 3, H, W) float32 in [0, 1]."""
+    return torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
+
+
+def resolve_views(source: str, preset: str | None = None, device: str = "auto") -> Views:
+    """`crop-flip`, a folder written by `onesdaug augment`, or the name of an Augmenter's model."""
+    from onesdaug.views.manifest import NAME
+
+    if source == "crop-flip":
+        from dataclasses import asdict
+
+        from onesdaug.ensemble.sources import CropFlip
+
+        crop_flip = CropFlip()
+        return MadeViews(crop_flip, {"source": source, **asdict(crop_flip)})
+    if (Path(source) / NAME).is_file():
+        return FolderViews(Path(source))
+    from onesdaug.augment.operator import Augmenter
+
+    augmenter = Augmenter.from_pretrained(source, preset=preset, device=device)
+    config = augmenter.config.model_dump(mode="json")
+    return MadeViews(augmenter, {"source": source, "config": config, "generator": augmenter.fingerprint})

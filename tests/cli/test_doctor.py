@@ -1,0 +1,37 @@
+"""`onesdaug doctor` on an empty and on a small, wrong data root."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer
+from PIL import Image
+from typer.testing import CliRunner
+
+from onesdaug.cli.doctor import doctor
+
+app = typer.Typer()
+app.command()(doctor)
+
+
+def test_nothing_there_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("ONESDAUG_DATA", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    shown = CliRunner().invoke(app, []).output
+    assert "set ONESDAUG_DATA or pass --data ROOT" in shown
+    assert "hf download h94/IP-Adapter" in shown
+    assert "image-net.org" in shown
+
+
+def test_wrong_counts_are_named_and_strict_fails(tmp_path: Path) -> None:
+    folder = tmp_path / "cub" / "val" / "001.Albatross"
+    folder.mkdir(parents=True)
+    Image.new("RGB", (8, 8)).save(folder / "a.png")
+    done = CliRunner().invoke(app, ["--data", str(tmp_path), "--strict"])
+    assert done.exit_code == 1
+    assert "1 classes, expected 50; 1 images, expected 2932" in done.output
+    told = json.loads(CliRunner().invoke(app, ["--data", str(tmp_path), "--json"]).output)
+    cub = next(b for b in told["data"]["benchmarks"] if b["name"] == "cub")
+    assert [s["images"] for s in cub["splits"]] == [0, 1, 0]

@@ -1,0 +1,143 @@
+"""The three layouts are the same data: same images, labels, ids and fingerprint."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from onesdaug.data.decode import decode, decode_square, load_path
+from onesdaug.data.registry import load_split
+from onesdaug.data.sources import csv_members, find_members, fingerprint, folder_members, zip_members
+from onesdaug.errors import DataError, ImageError
+
+CLASSES = ("ant", "bee", "cat")
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for kind in CLASSES:
+        folder = tmp_path / "own" / "train" / kind
+        folder.mkdir(parents=True)
+        for i in range(4):
+            pixels = rng.integers(0, 255, (24 + i, 20, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(folder / f"{kind}_{i}.png")
+    return tmp_path / "own" / "train"
+
+
+def as_zips(tree: Path, home: Path) -> list[Path]:
+    home.mkdir(exist_ok=True)
+    paths = []
+    for i, kind in enumerate(CLASSES):
+        paths.append(home / f"train-{i}.zip")
+        with zipfile.ZipFile(paths[-1], "w") as archive:
+            for path in sorted((tree / kind).iterdir(), reverse=True):
+                archive.write(path, f"{kind}/{path.name}")
+    return paths
+
+
+def as_csv(tree: Path, home: Path) -> Path:
+    (home / "images").mkdir(parents=True)
+    rows = ["filename,label"]
+    for path in sorted(tree.rglob("*.png"), reverse=True):
+        (home / "images" / path.name).write_bytes(path.read_bytes())
+        rows.append(f"{path.name},{path.parent.name}")
+    (home / "train.csv").write_text("\n".join(rows) + "\n")
+    return home / "train.csv"
+
+
+def test_three_layouts_are_one_data_set(tree: Path, tmp_path: Path) -> None:
+    split = as_csv(tree, tmp_path / "feat")
+    sets = [
+        decode(folder_members(tree), 16),
+        decode(zip_members(as_zips(tree, tmp_path / "zips")), 16, workers=2),
+        decode(csv_members(split.parent / "images", split), 16),
+    ]
+    for other in sets[1:]:
+        assert np.array_equal(sets[0].images, other.images)
+        assert np.array_equal(sets[0].labels, other.labels)
+        assert (sets[0].ids, sets[0].class_names, sets[0].fingerprint) == (
+            other.ids,
+            other.class_names,
+            other.fingerprint,
+        )
+    assert sets[0].ids[0] == "ant/ant_0"
+    assert sets[0].counts().tolist() == [4, 4, 4]
+    assert sets[0].images.dtype == np.uint8
+
+
+def test_find_members_knows_each_layout(tree: Path, tmp_path: Path) -> None:
+    marks = {
+        fingerprint(find_members(path))
+        for path in (tree, as_csv(tree, tmp_path / "feat"), as_zips(tree, tmp_path / "zips")[0].parent)
+    }
+    assert len(marks) == 1
+
+
+def test_own_folder_needs_no_registry(tree: Path) -> None:
+    assert len(load_split(str(tree.parent), "train", size=16)) == 12
+    with pytest.raises(DataError, match="no val split"):
+        load_split(str(tree.parent), "val")
+    with pytest.raises(DataError, match="neither a known benchmark"):
+        load_split("nonsense", "val")
+
+
+def test_a_changed_pixel_changes_the_fingerprint(tree: Path) -> None:
+    before = fingerprint(folder_members(tree))
+    Image.new("RGB", (20, 24)).save(tree / "ant" / "ant_0.png")
+    assert fingerprint(folder_members(tree)) != before
+
+
+def test_cache_gives_the_same_and_is_used(tree: Path, tmp_path: Path) -> None:
+    first = load_path(tree, 16, cache=tmp_path / "cache")
+    stored = list((tmp_path / "cache").glob("*.npy"))
+    assert len(stored) == 1
+    again = load_path(tree, 16, cache=tmp_path / "cache")
+    assert np.array_equal(first.images, again.images)
+    assert (first.ids, first.fingerprint) == (again.ids, again.fingerprint)
+    np.save(stored[0], np.zeros((1, 16, 16, 3), np.uint8))
+    with pytest.raises(DataError, match="delete it"):
+        load_path(tree, 16, cache=tmp_path / "cache")
+
+
+def test_decode_resizes_the_short_side_and_takes_the_centre() -> None:
+    pixels = np.zeros((60, 40, 3), np.uint8)
+    pixels[10:50] = 200  # the central square
+    import io
+
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    out = decode_square(buffer.getvalue(), 20)
+    assert out.shape == (20, 20, 3)
+    assert (out[2:-2] == 200).all()
+    same = decode_square(buffer.getvalue(), 40)
+    assert np.array_equal(same, pixels[10:50])  # no resampling where none is needed
+
+
+def test_errors_name_the_file(tree: Path, tmp_path: Path) -> None:
+    (tree / "ant" / "broken.png").write_bytes(b"no image")
+    with pytest.raises(ImageError, match=r"broken\.png"):
+        decode(folder_members(tree), 16)
+    with pytest.raises(DataError, match="no images found"):
+        folder_members(tree / "ant")
+    (tmp_path / "x.zip").write_bytes(b"PK")
+    with pytest.raises(DataError, match=r"x\.zip"):
+        zip_members([tmp_path / "x.zip"])
+
+
+def test_two_images_of_one_name_are_refused(tree: Path) -> None:
+    (tree / "ant" / "deeper").mkdir()
+    (tree / "ant" / "deeper" / "ant_0.png").write_bytes((tree / "ant" / "ant_0.png").read_bytes())
+    with pytest.raises(DataError, match="unique"):
+        folder_members(tree)
+
+
+def test_take_keeps_rows_together(tree: Path) -> None:
+    small = load_path(tree, 16).take(2, 2)
+    assert small.ids == ("ant/ant_0", "ant/ant_1", "bee/bee_0", "bee/bee_1")
+    assert small.labels.tolist() == [0, 0, 1, 1]
+    assert small.class_names == ("ant", "bee")
