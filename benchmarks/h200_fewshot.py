@@ -60,6 +60,12 @@ STAGES: dict[str, tuple[str, str | None, list[PretrainConfig] | list[MetaConfig]
     "mini-feat-res12": ("miniimagenet", "mini-res12", [_RES12_FEAT, replace(_RES12_FEAT, lr=2.5e-3, balance=0.01)]),
     "mini-convnet": ("miniimagenet", None, [_CONV, replace(_CONV, weight_decay=1e-4)]),
     "mini-protonet-convnet": ("miniimagenet", "mini-convnet", [_CONV_PROTO, replace(_CONV_PROTO, lr=1e-3)]),
+    "mini-convnet-long": ("miniimagenet", None, [replace(_CONV, crop_scale=(0.5, 1.0), jitter=0.2)]),
+    "mini-protonet-convnet-long": (
+        "miniimagenet", "mini-convnet-long",
+        [replace(_CONV_PROTO, use_euclidean=False, lr=2e-3), replace(_CONV_PROTO, lr=2e-3)],
+    ),
+    "mini-feat-res12-long": ("miniimagenet", "mini-res12", [replace(_RES12_FEAT, lr=5e-3, balance=0.01)]),
 }  # fmt: skip
 
 

@@ -130,7 +130,7 @@ def test_bad_uses_are_refused() -> None:
 
 def test_a_failing_head_is_heard_and_threads_come_back() -> None:
     class Broken(ProtoNet):
-        def forward(self, support: Tensor, query: Tensor) -> Tensor:
+        def predict(self, support: Tensor, query: Tensor) -> Tensor:
             raise RuntimeError("broken head")
 
     bank, threads = gaussian(0.5), torch.get_num_threads()

@@ -111,6 +111,14 @@ def test_heads_are_batched_and_inductive(name: str) -> None:
     assert torch.allclose(head(support[:, order], query), logits[..., order], atol=1e-5)
 
 
+@pytest.mark.parametrize("metric", ["euclidean", "cosine"])
+@pytest.mark.parametrize("name", HEADS)
+def test_predict_is_the_argmax_of_the_logits(name: str, metric: str) -> None:
+    head = make(name) if "baseline" in name else build_head(name, DIM, metric=metric).eval()
+    support, query = rand(50, 5, 2, DIM), rand(50, 15, DIM, seed=5)
+    assert torch.equal(head.predict(support, query), head(support, query).argmax(-1))
+
+
 @pytest.mark.parametrize("name", HEADS)
 def test_training_pass(name: str) -> None:
     logits, aux, labels = make(name).forward_train(rand(2, 5, 1, DIM), rand(2, 15, DIM))

@@ -47,7 +47,7 @@ def fit_to_budget(
         per_step = 0.0
         for count in (warm, timed):
             start, done = time.monotonic(), 0
-            while done < count and (done == 0 or time.monotonic() - start < seconds / 20):
+            while done < count and (done < 4 or time.monotonic() - start < seconds / 20):  # both shots, twice
                 optimizer.zero_grad(set_to_none=True)
                 stage.loss(done).backward()  # type: ignore[no-untyped-call]
                 optimizer.step()

@@ -20,7 +20,7 @@ from onesdaug.fewshot.oracle import OracleViews, check_oracle_views, sample_orac
 from onesdaug.statistics import Paired, Summary, mean_ci, paired
 
 # Gathered features per step: what a core's cache holds; 32 MB halves the speed.
-CHUNK_BYTES = 4 * 2**20
+CHUNK_BYTES = 8 * 2**20
 PAPER_QUERIES = 15_000
 
 
@@ -138,8 +138,8 @@ def accuracies(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDA
     def score(start: int) -> None:
         chunk = slice(start, start + step)
         with torch.inference_mode():
-            logits = head(features.support(chunk), features.query(chunk))
-            right[chunk] = (logits.argmax(-1) == targets).sum(-1)
+            answers = head.predict(features.support(chunk), features.query(chunk))
+            right[chunk] = (answers == targets).sum(-1)
 
     threads = torch.get_num_threads()
     try:

@@ -17,6 +17,11 @@ class Head(nn.Module):
     def forward(self, support: Tensor, query: Tensor) -> Tensor:
         raise NotImplementedError
 
+    def predict(self, support: Tensor, query: Tensor) -> Tensor:
+        """The class 0..N-1 of each query: (E, Q). A head may have a shorter way to it than its logits."""
+        logits: Tensor = self(support, query)
+        return logits.argmax(-1)
+
     def forward_train(self, support: Tensor, query: Tensor) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """Logits, and the logits and labels of an auxiliary training loss where the head has one.
 
@@ -40,6 +45,11 @@ def squared_euclidean(query: Tensor, centres: Tensor) -> Tensor:
         q, p = query.float(), centres.float()
         norms = _squared_norm(q).unsqueeze(2) + _squared_norm(p).unsqueeze(1)
         return torch.baddbmm(norms, q, p.transpose(1, 2), alpha=-2)
+
+
+def nearest(query: Tensor, centres: Tensor) -> Tensor:
+    """argmin_n ||q - p_n||² = argmin_n ||p_n||² - 2 q·p_n, a third less work without the ||q||² that all n share."""
+    return torch.baddbmm(_squared_norm(centres).unsqueeze(1), query, centres.transpose(1, 2), alpha=-2).argmin(-1)
 
 
 def cosine(query: Tensor, centres: Tensor) -> Tensor:

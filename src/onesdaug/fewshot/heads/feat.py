@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.errors import ConfigError
-from onesdaug.fewshot.heads.base import Head, prototypes, squared_euclidean
+from onesdaug.fewshot.heads.base import Head, nearest, prototypes, squared_euclidean
 from onesdaug.fewshot.heads.protonet import Metric
 
 
@@ -56,6 +56,11 @@ class FEAT(Head):
 
     def forward(self, support: Tensor, query: Tensor) -> Tensor:
         return self._score(query, self.attention(prototypes(support)), self.temperature)
+
+    def predict(self, support: Tensor, query: Tensor) -> Tensor:
+        if self.metric == "cosine":
+            return super().predict(support, query)
+        return nearest(query, self.attention(prototypes(support)))
 
     def forward_train(self, support: Tensor, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Logits, and the contrastive term: every instance of the episode is to find its own class centre.

@@ -7,7 +7,7 @@ from typing import Literal
 from torch import Tensor
 
 from onesdaug.errors import ConfigError
-from onesdaug.fewshot.heads.base import Head, cosine, prototypes, squared_euclidean
+from onesdaug.fewshot.heads.base import Head, cosine, nearest, prototypes, squared_euclidean
 
 Metric = Literal["euclidean", "cosine"]
 
@@ -29,3 +29,6 @@ class ProtoNet(Head):
         if self.metric == "cosine":
             return cosine(query, centres) / self.temperature
         return squared_euclidean(query, centres) / -self.temperature
+
+    def predict(self, support: Tensor, query: Tensor) -> Tensor:
+        return nearest(query, prototypes(support)) if self.metric == "euclidean" else super().predict(support, query)
