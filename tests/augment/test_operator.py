@@ -244,16 +244,35 @@ def test_out_of_memory_halves_the_batch_and_goes_on(caplog: pytest.LogCaptureFix
     aug.batch_size = 8
     assert torch.allclose(aug.tensors(x, k=3), expected, atol=1e-6)
     assert aug.batch_size == 2
-    assert [r.message for r in caplog.records] == [
-        "out of memory with a batch of 8: going on with 4",
-        "out of memory with a batch of 4: going on with 2",
-    ]
-    caplog.clear()
     aug.tensors(x, k=3)
-    assert not caplog.records  # the smaller batch stays: said once
+    assert [r.message for r in caplog.records] == ["out of memory with a batch of 8: going on with smaller ones"]
     generator.limit = 0
     with pytest.raises(torch.OutOfMemoryError):
         aug.tensors(x, k=1)
+
+
+def test_nan_is_an_error_not_a_black_view() -> None:
+    generator = Counting()
+    generator.decode = lambda z: z * float("nan")
+    with pytest.raises(ConfigError, match="NaN or infinity; try dtype float32"):
+        Augmenter(generator, AugmentConfig(steps=2)).tensors(torch.rand(2, 3, 8, 8), k=1)
+
+
+def test_a_rows_own_scale_counts_even_where_the_default_is_zero(aug: Augmenter) -> None:
+    x, off = images(2), with_config(aug, image_scale=0.0)
+    rows, plain = off.tensors(x, k=1, image_scale=[0.0, 0.8]), off.tensors(x, k=1)
+    assert (rows[0] - plain[0]).abs().max() < 1e-4
+    assert (rows[1] - plain[1]).abs().max() > 0.02
+    assert (rows[1] - aug.tensors(x, k=1)[1]).abs().max() < 2e-5
+
+
+def test_the_summary_counts_what_is_run() -> None:
+    generator = Counting()
+    for settings in ({}, {"condition": False}, {"guidance": 1.0}, {"guidance_interval": (0.0, 0.5)}):
+        generator.rows.clear()
+        aug = Augmenter(generator, AugmentConfig(**settings))
+        aug.tensors(torch.rand(1, 3, 8, 8), k=1)
+        assert f"{sum(generator.rows)} network rows per view" in aug.summary()
 
 
 def test_other_errors_are_not_swallowed() -> None:
@@ -278,6 +297,7 @@ def test_a_generator_without_text_or_concat_says_so() -> None:
     [
         ({"noise_level": 1.4}, "noise_level"),
         ({"guidance": 0.5}, "guidance"),
+        ({"guidance": float("inf")}, "guidance"),
         ({"steps": 0}, "steps"),
         ({"guidance_interval": (0.8, 0.2)}, "guidance_interval"),
         ({"shape": {"rotate": 900}}, "shape.rotate"),
@@ -294,6 +314,12 @@ def test_bad_settings_name_the_field(settings: dict, words: str) -> None:
 def test_bad_calls(aug: Augmenter) -> None:
     with pytest.raises(ConfigError, match=r"\(B, 3, H, W\)"):
         aug.tensors(torch.rand(3, 8, 8))
+    with pytest.raises(ConfigError, match=r"torch.uint8; bring them to floats"):
+        aug.tensors(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
+    with pytest.raises(ConfigError, match=r"\[0, 1\], but go from -1 to 1"):
+        aug.tensors(torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8))
+    with pytest.raises(ConfigError, match="finite and not negative"):
+        aug.tensors(torch.rand(1, 3, 8, 8), image_scale=[-1.0])
     with pytest.raises(ConfigError, match="2 images need 2 seeds"):
         aug.tensors(torch.rand(2, 3, 8, 8), seeds=[1])
     with pytest.raises(ConfigError, match="must not be negative"):

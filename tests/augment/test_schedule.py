@@ -25,6 +25,14 @@ def test_cumulative_entry_of_sd15(eta: float, t0: int) -> None:
     assert SD.entry(eta, "cumulative") == t0
 
 
+@pytest.mark.parametrize(("eta", "t0"), [(0.0, 0), (0.02, 20), (0.1, 100)])
+@pytest.mark.parametrize("solver", ["ddim", "dpm++"])
+def test_less_noise_than_one_step_enters_at_its_own_time(eta: float, t0: int, solver) -> None:
+    """With 4 steps the spacing is 250: rounding up would add far more noise than was asked for."""
+    run, then = timesteps(SD, 4, eta, "strength", solver)
+    assert (run.tolist(), then.tolist()) == ([t0], [-1])
+
+
 @pytest.mark.parametrize(("eta", "t0", "steps"), [(0.25, 201, 5), (0.5, 451, 10), (0.7, 651, 14), (1.0, 951, 20)])
 def test_strength_enters_where_img2img_does(eta: float, t0: int, steps: int) -> None:
     run, then = timesteps(SD, 20, eta, "strength", "ddim")

@@ -153,6 +153,9 @@ def test_flags_become_settings_and_unset_ones_keep_the_preset() -> None:
         (["--preset", "fast"], ["paper-fast"]),
         (["--no-shape-aug", "--shape-aug-rotate", "3"], ["contradict"]),
         (["--model", "/no/such/model"], ["/no/such/model"]),
+        (["--device", "gpu"], ["device 'gpu' is not known"]),
+        (["--no-ip-adapter", "--ip-scale", "0.5"], ["--no-ip-adapter leaves nothing"]),
+        (["--model", "shape", "--steps", "5", "--cfg", "3"], ["--steps, --cfg would do nothing"]),
     ],
 )
 def test_wrong_settings_are_readable_lines(
@@ -176,12 +179,16 @@ def test_wrong_settings_are_readable_lines(
     assert not (tmp_path / "o").exists()
 
 
-def test_kill_9_then_rerun_is_byte_identical(tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", ["shape", "sd"])
+def test_kill_9_then_rerun_is_byte_identical(
+    tmp_path: Path, model: str, tiny_sd: Path, tiny_ip: dict[str, Path]
+) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     for number in range(8):
         make_image(number, (400, 300)).save(folder / f"{number}.png")
-    common = [folder, "--model", "shape", "--k", 3, "--batch-size", 4]
+    which = ["shape"] if model == "shape" else [tiny_sd, "--ip-repo", tiny_ip["base"], "--steps", 5]
+    common = [folder, "--model", *which, "--k", 3, "--batch-size", 4]
     assert augment(*common, "-o", tmp_path / "whole").exit_code == 0
     out = tmp_path / "cut"
     child = subprocess.Popen(
@@ -214,3 +221,60 @@ def test_ctrl_c_exits_with_130(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     result = augment(tmp_path / "a.png", "-o", tmp_path / "out", "--model", "shape")
     assert result.exit_code == 130
     assert "again to go on" in result.stderr
+
+
+def test_an_output_that_cannot_be_written_is_said_before_loading(tmp_path: Path) -> None:
+    make_image(0).save(tmp_path / "a.png")
+    (tmp_path / "file").write_text("")
+    result = augment(tmp_path / "a.png", "-o", tmp_path / "file" / "x", "--model", "/no/such/model")
+    assert "is not a folder that can be written to" in str(result.exception)
+
+
+def test_a_sheet_that_fails_does_not_hide_the_summary(tmp_path: Path) -> None:
+    make_image(0).save(tmp_path / "a.png")
+    out = tmp_path / "o"
+    (out / "sheet.png").mkdir(parents=True)
+    result = augment(tmp_path / "a.png", "-o", out, "--model", "shape", "--k", 1, "--sheet")
+    assert result.exit_code == 1
+    assert "1 views made" in result.output
+    assert (out / "a_view1.png").is_file() and (out / "sheet.png").is_dir()  # the folder is somebody else's
+
+
+def test_thin_images_fail_alone_with_crop_and_a_sheet(tmp_path: Path, tiny_sd: Path, tiny_ip: dict[str, Path]) -> None:
+    folder, out = tmp_path / "in", tmp_path / "o"
+    folder.mkdir()
+    Image.new("RGB", (2000, 10), "red").save(folder / "thin.png")
+    make_image(0, (40, 30)).save(folder / "good.png")
+    flags = ["--model", tiny_sd, "--ip-repo", tiny_ip["base"], "--steps", 2, "--fit", "crop", "--k", 1, "--sheet"]
+    result = augment(folder, "-o", out, *flags)
+    assert result.exit_code == 1 and "1 views made" in result.output and "1 inputs failed" in result.output
+    assert {"good_view1.png", "sheet.png"} == set(contents(out))
+
+
+def test_other_seeds_are_not_shown_as_this_one(tmp_path: Path) -> None:
+    make_image(0).save(tmp_path / "a.png")
+    out = tmp_path / "o"
+    assert augment(tmp_path / "a.png", "-o", out, "--model", "shape", "--k", 1, "--sheet").exit_code == 0
+    assert augment(tmp_path / "a.png", "-o", out, "--model", "shape", "--k", 1, "--seed", 1, "--sheet").exit_code == 1
+    assert Image.open(out / "sheet.png").size[1] < 2 * 200  # empty: OUT holds views of seed 0 only
+
+
+def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "elsewhere").mkdir()
+    make_image(0).save(tmp_path / "in" / "a.png")
+    make_image(1).save(tmp_path / "elsewhere" / "b.png")
+    (tmp_path / "in" / "linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "in" / "loop").symlink_to(tmp_path / "in")
+    augment(tmp_path / "in", "-o", tmp_path / "o", "--model", "shape", "--k", 1, "--recursive")
+    assert set(contents(tmp_path / "o")) == {"a_view1.png", "linked/b_view1.png"}
+
+
+def test_the_manifest_can_make_a_view_again(tmp_path: Path) -> None:
+    from onesdaug import AugmentConfig
+    from onesdaug.augment.config import preset
+
+    make_image(0).save(tmp_path / "a.png")
+    augment(tmp_path / "a.png", "-o", tmp_path / "o", "--model", "shape", "--k", 1, "--shape-aug-rotate", 5)
+    row = rows_of(tmp_path / "o")[0]
+    assert AugmentConfig(**row["settings"]) == preset("paper", shape={"rotate": 5})

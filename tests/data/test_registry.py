@@ -7,25 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from onesdaug.data.registry import BENCHMARKS, SPLITS, check, data_root, load_split
+from onesdaug.data.registry import BENCHMARKS, SPLITS, check, load_split
 from onesdaug.errors import DataError
-
-
-def real_root() -> Path:
-    beside = Path(__file__).resolve().parents[2].parent / "shared" / "data"
-    root = data_root() or (beside if beside.is_dir() else None)
-    if root is None:
-        pytest.skip("the real benchmarks are not here: set ONESDAUG_DATA")
-    return root
+from tests.real_data import real_root
 
 
 @pytest.mark.parametrize("name", ["miniimagenet", "cub"])
 @pytest.mark.parametrize("split", SPLITS)
 def test_real_benchmarks_are_what_they_should_be(name: str, split: str) -> None:
-    root = real_root()
-    if not (root / name).is_dir():
-        pytest.skip(f"{name} is not in the data root")
-    found = check(name, split, root)
+    found = check(name, split, real_root(name))
     assert found.problems == ()
     assert (found.classes, found.images) == (
         BENCHMARKS[name].splits[split].classes,
@@ -34,10 +24,7 @@ def test_real_benchmarks_are_what_they_should_be(name: str, split: str) -> None:
 
 
 def test_a_real_split_loads_at_its_working_size() -> None:
-    root = real_root()
-    if not (root / "cub").is_dir():
-        pytest.skip("cub is not in the data root")
-    val = load_split("cub", "val", root)
+    val = load_split("cub", "val", real_root("cub"))
     assert val.images.shape == (2932, 92, 92, 3)
     assert val.fingerprint in BENCHMARKS["cub"].splits["val"].fingerprints
 

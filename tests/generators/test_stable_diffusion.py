@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import pickle
 import shutil
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 
 from onesdaug import Augmenter
 from onesdaug.errors import ConfigError, WeightsMissing
+from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.stable_diffusion import StableDiffusion
-from onesdaug.generators.weights import fingerprint, pick_device, pick_dtype, weight_files
+from onesdaug.generators.weights import component, fingerprint
 from tests.tiny import SIDE, save_ip_adapter, save_sd
 
 
@@ -47,12 +48,24 @@ def test_encode_decode_ranges(tiny_sd: Path) -> None:
     assert x.min() >= 0 and x.max() <= 1
 
 
-@pytest.mark.parametrize("option", ["vae_slicing", "vae_tiling"])
-def test_vae_options_change_memory_not_pictures(tiny_sd: Path, option: str) -> None:
-    z = torch.randn(2, 4, SIDE // 2, SIDE // 2)
-    plain, saving = load(tiny_sd), load(tiny_sd, **{option: True})
-    assert getattr(saving.vae, f"use_{option.removeprefix('vae_')}")
+def test_slicing_decodes_row_by_row_to_the_same_pictures(tiny_sd: Path) -> None:
+    z = torch.randn(3, 4, SIDE // 2, SIDE // 2)
+    plain, saving = load(tiny_sd), load(tiny_sd, vae_slicing=True)
+    rows = []
+    whole = saving.vae.decoder.forward
+    saving.vae.decoder.forward = lambda x, *a, **k: (rows.append(x.shape[0]), whole(x, *a, **k))[1]
     assert torch.allclose(plain.decode(z), saving.decode(z), atol=1e-5)
+    assert rows == [1, 1, 1]
+
+
+def test_tiling_works_on_tiles_smaller_than_the_picture(tiny_sd: Path) -> None:
+    z = torch.randn(1, 4, SIDE // 2, SIDE // 2)
+    saving, sides = load(tiny_sd, vae_tiling=True), []
+    whole = saving.vae.decoder.forward
+    saving.vae.decoder.forward = lambda x, *a, **k: (sides.append(x.shape[-1]), whole(x, *a, **k))[1]
+    assert saving.decode(z).shape == (1, 3, SIDE, SIDE)
+    assert len(sides) > 1 and max(sides) == SIDE // 4  # half of the latent's side
+    assert saving.encode(torch.rand(1, 3, SIDE, SIDE)).shape == z.shape
 
 
 def test_half_precision_stays_close(tiny_sd: Path, tiny_ip: dict[str, Path]) -> None:
@@ -80,7 +93,7 @@ def test_fp16_only_folders_load(tiny_sd: Path, tmp_path: Path) -> None:
     folder = tmp_path / "half"
     shutil.copytree(tiny_sd, folder)
     for part in ("unet", "vae", "text_encoder"):
-        for file in weight_files(folder / part):
+        for file in component(folder / part)[0]:
             file.rename(file.with_suffix(f".fp16{file.suffix}"))
     x = torch.rand(1, 3, SIDE, SIDE)
     assert torch.allclose(load(folder).encode(x), load(tiny_sd).encode(x))
@@ -105,7 +118,7 @@ def test_missing_folder_and_odd_adapter(tiny_sd: Path, tmp_path: Path) -> None:
     with pytest.raises(WeightsMissing, match="there is no folder"):
         load(tmp_path / "nothing")
     adapter = save_ip_adapter(tmp_path / "ip")
-    with pytest.raises(WeightsMissing, match="has no other"):
+    with pytest.raises(WeightsMissing, match=r"has no other\.safetensors or \.bin"):
         load(tiny_sd, adapter, ip_weights="other")
     torch.save({"weights": torch.zeros(1)}, adapter / "models" / "odd.bin")
     with pytest.raises(ConfigError, match="not an IP-Adapter"):
@@ -137,7 +150,7 @@ class Evil:
 def test_pickles_cannot_run_code(tiny_sd: Path, tmp_path: Path) -> None:
     adapter = save_ip_adapter(tmp_path / "ip", suffix=".bin")
     torch.save({"image_proj": Evil()}, adapter / "models" / "ip-adapter_sd15.bin")
-    with pytest.raises(pickle.UnpicklingError):
+    with pytest.raises(WeightsMissing, match=r"cannot be loaded.*\n.*UnpicklingError"):
         load(tiny_sd, adapter)
 
 
@@ -153,9 +166,76 @@ def test_fingerprints_follow_the_weights(tiny_sd: Path, tiny_ip: dict[str, Path]
     assert fingerprint([file]) != before
 
 
+def test_fingerprints_follow_what_is_loaded_and_nothing_else(tiny_sd: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "sd"
+    shutil.copytree(tiny_sd, folder)
+    before = load(folder).fingerprint
+    weights = folder / "unet" / "diffusion_pytorch_model.safetensors"
+    for other in ("diffusion_pytorch_model.non_ema.safetensors", "diffusion_pytorch_model.fp16.safetensors"):
+        shutil.copy(weights, weights.with_name(other))  # as they lie side by side in the published repository
+    assert load(folder).fingerprint == before
+    assert load(folder, dtype="bfloat16").fingerprint != before
+    scheduler = folder / "scheduler" / "scheduler_config.json"
+    scheduler.write_text(scheduler.read_text().replace("epsilon", "v_prediction"))
+    assert load(folder).fingerprint != before
+
+
+def test_the_hubs_cache_layout(tiny_sd: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Snapshots of links to blobs: found by hub id, and a snapshot that was cut off names the command."""
+    repo = tmp_path / "hub" / "models--stable-diffusion-v1-5--stable-diffusion-v1-5"
+    snapshot = repo / "snapshots" / ("0" * 40)
+    for i, file in enumerate(f for f in tiny_sd.rglob("*") if f.is_file()):
+        link = snapshot / file.relative_to(tiny_sd)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        blob = repo / "blobs" / f"{i:064x}"
+        blob.parent.mkdir(exist_ok=True)
+        shutil.copy(file, blob)
+        link.symlink_to(blob)
+    (repo / "refs").mkdir()
+    (repo / "refs" / "main").write_text("0" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    assert Augmenter.from_pretrained("sd15", ip_adapter=False, device="cpu").generator.size == SIDE
+    (snapshot / "unet" / "diffusion_pytorch_model.safetensors").unlink()
+    with pytest.raises(WeightsMissing, match=r"unet missing.*\n.*snapshot_download"):
+        Augmenter.from_pretrained("sd15", ip_adapter=False, device="cpu")
+
+
+@pytest.mark.parametrize("part", ["unet/diffusion_pytorch_model.safetensors", "text_encoder/model.safetensors"])
+def test_damaged_weights_are_one_readable_error(tiny_sd: Path, tmp_path: Path, part: str) -> None:
+    folder = tmp_path / "sd"
+    shutil.copytree(tiny_sd, folder)
+    (folder / part).write_bytes((folder / part).read_bytes()[:1000])
+    with pytest.raises(WeightsMissing, match=r"cannot be loaded: files are damaged or do not fit"):
+        load(folder)
+
+
+def test_adapters_for_other_models_are_refused(tiny_sd: Path, tmp_path: Path) -> None:
+    adapter = save_ip_adapter(tmp_path / "ip")
+    file = adapter / "models" / "ip-adapter_sd15.safetensors"
+    state = load_file(file)
+    save_file(
+        {k: v.repeat(1, 2) if "to_" in k else v for k, v in state.items()}, adapter / "models" / "xl.safetensors"
+    )
+    with pytest.raises(ConfigError, match="cross-attention width 64, this one has 32"):
+        load(tiny_sd, adapter, ip_weights="models/xl.safetensors")
+    wide = {k: v.repeat(1, 2) if k == "image_proj.proj.weight" else v for k, v in state.items()}
+    save_file(wide, adapter / "models" / "vit-G.safetensors")
+    with pytest.raises(ConfigError, match="image encoder of width 48, the one beside it has 24"):
+        load(tiny_sd, adapter, ip_weights="vit-G")
+
+
+def test_unknown_predictions_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="'sample'"):
+        load(save_sd(tmp_path / "x", prediction_type="sample"))
+
+
 def test_device_and_dtype_choices() -> None:
     assert pick_device("cpu").type == "cpu"
     assert pick_dtype("auto", torch.device("cpu")) == torch.float32
     assert pick_dtype("bf16", torch.device("cpu")) == torch.bfloat16
     with pytest.raises(ConfigError, match="float8"):
         pick_dtype("float8", torch.device("cpu"))
+    with pytest.raises(ConfigError, match="'gpu' is not known"):
+        pick_device("gpu")
+    with pytest.raises(ConfigError, match="cuda:99 is not on this machine"):
+        pick_device("cuda:99")

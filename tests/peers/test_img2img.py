@@ -35,7 +35,9 @@ def pipelines(request: pytest.FixtureRequest, tiny_sd: Path, tiny_ip: dict[str, 
         vae=AutoencoderKL.from_pretrained(tiny_sd / "vae"),
         text_encoder=CLIPTextModel.from_pretrained(tiny_sd / "text_encoder"),
         tokenizer=CLIPTokenizer.from_pretrained(tiny_sd / "tokenizer"),
-        scheduler=DDIMScheduler.from_config(PNDMScheduler.from_pretrained(tiny_sd / "scheduler").config),
+        scheduler=DDIMScheduler.from_config(
+            PNDMScheduler.from_pretrained(tiny_sd / "scheduler").config, clip_sample=False
+        ),
         safety_checker=None,
         feature_extractor=None,
         requires_safety_checker=False,

@@ -12,6 +12,7 @@ from PIL import Image
 from onesdaug.data.pixels import to_tensor
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.views.folder import ViewFolder
+from onesdaug.views.manifest import Manifest
 from onesdaug.views.plan import list_inputs
 from onesdaug.views.sheet import MAX_ROWS, write_sheet
 from tests.conftest import make_image
@@ -59,14 +60,27 @@ def test_what_is_not_there_is_said(made: Path, tmp_path: Path) -> None:
         ViewFolder(tmp_path / "in")
 
 
+def test_views_of_different_settings_are_never_mixed(tmp_path: Path) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    make_image(0, (24, 16)).save(folder / "0.png")
+    make(folder, tmp_path / "out", k=3)
+    make(folder, tmp_path / "out", k=2, seed=1, overwrite=True)
+    assert len(ViewFolder(tmp_path / "out").views(folder / "0.png")) == 2  # view 3 is still seed 0's
+
+
 def test_sheet(made: Path, tmp_path: Path) -> None:
     items = list_inputs([tmp_path / "in"], made).items
-    path = write_sheet(made, items, 3, lambda item, image: image, "title")
+    views = set(Manifest(made).views)
+    path = write_sheet(made, items, 3, lambda item, image: image, "title", views)
     size = Image.open(path).size
     assert size[0] > 5 * 200
-    assert write_sheet(made, items * 10, 2, None, "t" * 500) == path  # its own sheet may be replaced
+    assert write_sheet(made, items * 10, 2, None, "t" * 500, views) == path  # its own sheet may be replaced
     assert Image.open(path).size[1] > MAX_ROWS * (133 + 30)
     path.write_bytes(b"mine")
     with pytest.raises(ConfigError, match="--overwrite"):
-        write_sheet(made, items, 2, None, "title")
-    write_sheet(made, items, 2, None, "title", overwrite=True)
+        write_sheet(made, items, 2, None, "title", views)
+    write_sheet(made, items, 2, None, "title", views, overwrite=True)
+    assert Image.open(write_sheet(made, items, 200, None, "many", views)).size[0] < 14 * 220
+    nothing = Image.open(write_sheet(made, items, 2, None, "views of other settings", set()))
+    assert nothing.size[1] < 2 * 200  # not one row: nothing is shown under a title that is not its own

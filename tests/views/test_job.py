@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
+from onesdaug import Augmenter
 from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.views import files, job
+from onesdaug.views.manifest import Manifest
 from onesdaug.views.watch import Watch
 from tests.conftest import make_image
 from tests.views.fake import Fake, contents, make
@@ -160,13 +162,20 @@ def test_one_bad_image_costs_only_itself(photos: Path, tmp_path: Path) -> None:
     assert contents(out) == before
 
 
-def test_tweaked_images_are_saved_and_can_be_asked_for_later(photos: Path, tmp_path: Path) -> None:
-    make(photos, tmp_path / "a", save_aug=True, k=1)
-    make(photos, tmp_path / "b", k=1)
-    make(photos, tmp_path / "b", save_aug=True, k=1)
+def test_tweaked_images_are_saved_and_can_be_asked_for_later(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shape = Augmenter.from_pretrained("shape", device="cpu")
+    make(photos, tmp_path / "a", shape, save_aug=True, k=1)
+    make(photos, tmp_path / "b", shape, k=1)
+    cost = [row["seconds"] for row in Manifest(tmp_path / "b").views.values()]
+    with monkeypatch.context() as patch:  # what is missing is stage 1's: no view is drawn again
+        patch.setattr(shape, "run", None)
+        make(photos, tmp_path / "b", shape, save_aug=True, k=1)
     assert "sub/q_tweak1.png" in contents(tmp_path / "a")
     assert contents(tmp_path / "a") == contents(tmp_path / "b")
-    assert make(photos, tmp_path / "b", save_aug=True, k=1).skipped == 5
+    assert [row["seconds"] for row in Manifest(tmp_path / "b").views.values()] == cost
+    assert make(photos, tmp_path / "b", shape, save_aug=True, k=1).skipped == 5
 
 
 def test_two_jobs_on_one_folder(photos: Path, tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ from onesdaug.views.manifest import Manifest, batch_id, view_key
 
 
 def row(view: str, key: str = "k", **more: object) -> dict[str, object]:
-    return {"status": "ok", "key": key, "view": view, "source": view, "sha256": "s", "batch": "b", **more}
+    names = {"key": key, "view": view, "source": view, "sha256": "s", "digest": "d", "batch": "b"}
+    return {"status": "ok", "k": 1, "config": "c", "generator": "g", **names, **more}
 
 
 def test_latest_row_wins_and_errors_are_replaced_by_success(tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ Fit = Literal["squash", "pad", "crop"]
 class AugmentConfig(BaseModel):
     """upsilon = (psi, eta, lambda_img) of the paper's operator, the solver, and how images meet the generator."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    noise_level: float = Field(0.7, ge=0, le=1, description="eta: 0 keeps the image, 1 starts from pure noise")
+    noise_level: float = Field(
+        0.7, ge=0, le=1, description="eta: near 0 the tweaked image stays, at 1 only noise is left of it"
+    )
     noise_map: Literal["strength", "cumulative"] = Field(
         "strength", description="how eta becomes t0: eta·T (img2img), or the paper's equation 1−abar = eta²"
     )

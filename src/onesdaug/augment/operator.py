@@ -24,10 +24,10 @@ from onesdaug.augment.seeds import Seed, image_digest, image_seed, normal, strea
 from onesdaug.augment.shape import Psi
 from onesdaug.augment.solvers import Table, denoise, table
 from onesdaug.data.images import load_image
-from onesdaug.data.pixels import to_pil
+from onesdaug.data.pixels import check_batch, to_pil
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator, Predictor
-from onesdaug.generators.weights import pick_device
+from onesdaug.generators.machine import pick_device
 
 log = logging.getLogger("onesdaug")
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
@@ -43,6 +43,7 @@ class Row:
     k: int
     seed: Seed = 0
     image_scale: float | None = None
+    digest: str | None = None  # of the image, where it is known already
 
 
 @dataclass(frozen=True)
@@ -89,19 +90,23 @@ class Augmenter:
         *,
         batch_size: int | None = None,
         device: str | torch.device | None = None,
+        side: int | None = None,
     ) -> None:
         self.generator = generator
         self.config = config or AugmentConfig()
         self.device = torch.device(device) if device is not None else getattr(generator, "device", torch.device("cpu"))
         self.batch_size = batch_size or (16 if self.device.type != "cpu" else 4)
-        self.side = _SHAPE_SIDE if generator is None else generator.size
+        self.side = generator.size if generator is not None else side or _SHAPE_SIDE
         self.fingerprint = "shape" if generator is None else _fingerprint(generator)
         self.table: Table | None = None
         if generator is not None:
             c = self.config
             self.table = table(generator.schedule, c.solver, c.steps, c.noise_level, c.noise_map)
-            self._guided = guided_steps(self.table.t, len(generator.schedule), c.guidance, c.guidance_interval)
+            # without condition and prompt both sides of guidance are the same: nothing to guide with
+            guidance = c.guidance if c.condition or c.prompt else 1.0
+            self._guided = guided_steps(self.table.t, len(generator.schedule), guidance, c.guidance_interval)
             self._check_abilities(generator)
+        self._told_of_memory = False
 
     @classmethod
     def from_pretrained(
@@ -170,14 +175,15 @@ class Augmenter:
 
         `seeds` gives each image its own seed; without it they follow from `seed` and the image's content.
         """
-        if batch.ndim != 4 or batch.shape[1] != 3:
-            raise ConfigError(f"tensors() takes a batch (B, 3, H, W) in [0, 1], got shape {tuple(batch.shape)}")
+        check_batch(batch)
         count, (height, width) = batch.shape[0], batch.shape[-2:]
         if seeds is None:
             seeds = [image_seed(seed, digest) for digest in tensor_digests(batch)]
         scales = [self.config.image_scale] * count if image_scale is None else list(image_scale)
         if len(seeds) != count or len(scales) != count:
             raise ConfigError(f"{count} images need {count} seeds and scales, got {len(seeds)} and {len(scales)}")
+        if not all(0 <= scale < float("inf") for scale in scales):
+            raise ConfigError(f"image scales must be finite and not negative, got {scales}")
         geo = geometry(height, width, self.side, self.config.fit)
         canvases = to_canvas(batch.to(self.device, torch.float32), geo)
         tasks = [_Task(i, seeds[i], n, scales[i]) for i in range(count) for n in _numbers(k)]
@@ -217,7 +223,8 @@ class Augmenter:
         unique = {images[id(row.image)]: row.image for row in rows}
         geos = [geometry(im.height, im.width, self.side, self.config.fit) for im in unique.values()]
         canvases = [to_canvas(im, geo) for im, geo in zip(unique.values(), geos, strict=True)]
-        digests = [image_digest(im) for im in unique.values()]
+        known = {images[id(row.image)]: row.digest for row in rows}
+        digests = [known[place] or image_digest(im) for place, im in unique.items()]
         tasks = [
             _Task(
                 place,
@@ -271,7 +278,12 @@ class Augmenter:
         )
         streams = [stream(task.seed, task.k, "solver") for task in tasks]
         z = denoise(predict, z, self.table, lambda _: normal(streams, z.shape[1:]).to(z.device))
-        return _Drawn(self.generator.decode(z).float(), tweaks, psis)
+        out = self.generator.decode(z).float()
+        if not torch.isfinite(out).all():  # the batch's only host sync; a black picture is not a view
+            raise ConfigError(
+                "the generator returned NaN or infinity; try dtype float32, or a lower guidance or image scale"
+            )
+        return _Drawn(out, tweaks, psis)
 
     def _tweak(
         self, canvases: list[torch.Tensor], geos: list[Geometry], tasks: list[_Task]
@@ -311,15 +323,14 @@ class Augmenter:
         depends on nothing but the batch.
         """
         text: dict[str, Any] = {"prompt": self.config.prompt} if self.config.prompt else {}
-        if self.config.conditioned:
+        if self.config.condition and any(task.image_scale > 0 for task in tasks):
             originals = torch.stack([to_square(canvas, geo) for canvas, geo in zip(canvases, geos, strict=True)])
             positive = generator.image_tokens(originals, **text)[[task.image for task in tasks]]
             scale = torch.tensor([task.image_scale for task in tasks], dtype=torch.float32, device=self.device)
         else:
             positive = generator.null_tokens(len(tasks), **text)
             scale = torch.zeros(len(tasks), device=self.device)
-        contrast = any(self._guided) and (self.config.conditioned or bool(text))  # else both sides are the same
-        return positive, generator.null_tokens(len(tasks)) if contrast else None, scale
+        return positive, generator.null_tokens(len(tasks)) if any(self._guided) else None, scale
 
     def _predictor(self, generator: Generator) -> Predictor:
         if self.config.attention == "decoupled":
@@ -338,7 +349,9 @@ class Augmenter:
                 if not is_out_of_memory(error) or len(chunk) == 1:
                     raise
                 self.batch_size = max(1, len(chunk) // 2)
-                log.warning("out of memory with a batch of %d: going on with %d", len(chunk), self.batch_size)
+                if not self._told_of_memory:
+                    log.warning("out of memory with a batch of %d: going on with smaller ones", len(chunk))
+                self._told_of_memory = True
             else:
                 start += len(chunk)
                 continue

@@ -30,6 +30,8 @@ def timesteps(
         count = min(count, t0 + 1)  # no timestep twice
         run = np.round(t0 * (count - np.arange(count)) / count).astype(np.int64)
         return run, np.append(run[1:], -1)
+    if round(steps * noise_level) < 1:  # below the finest spacing: the one step that cannot be spared starts at eta·T
+        return np.array([schedule.entry(noise_level, noise_map)]), np.array([-1])
     if solver == "dpm++":
         full = np.round(np.linspace(0, total - 1, steps + 1))[::-1][:-1].astype(np.int64)
         run = full[steps - count :]

@@ -20,7 +20,7 @@ _CORNERS = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
 class Psi(BaseModel):
     """One drawn shape tweak. JSON round trips are exact, so a recorded psi replays to the same pixels."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     angle: float = 0.0  # degrees, anticlockwise
     scale: tuple[float, float] = (1.0, 1.0)  # s_x, s_y
@@ -48,7 +48,7 @@ class Psi(BaseModel):
 class ShapeTweak(BaseModel):
     """The family psi is drawn from; the defaults are the paper's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rotate: float = Field(20.0, ge=0, le=180, description="degrees; angle uniform in ±rotate")
     stretch: float = Field(0.20, ge=0, le=0.9, description="s_x, s_y uniform in 1 ± stretch")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onesdaug.errors import ConfigError
+from onesdaug.errors import ConfigError, OnesdaugError
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -120,10 +120,13 @@ def augment(
     Run the same command again to go on after an interruption: only what is missing is made.
     Exit code 0: all good; 1: some inputs failed; 2: wrong settings; 130: interrupted.
     """
+    from onesdaug.views.files import check_writable
     from onesdaug.views.plan import list_inputs
     from onesdaug.views.survey import Task
 
     listing = list_inputs(inputs, out, recursive=recursive, extensions=ext or ())
+    if ip_adapter is False and (ip_scale is not None or attention is not None):
+        raise ConfigError("--no-ip-adapter leaves nothing for --ip-scale and --attention to act on; leave them out")
     settings = {
         "noise_level": noise_level,
         "noise_map": noise_map,
@@ -144,6 +147,13 @@ def augment(
         "perspective": shape_aug_persp,
     }
     config = _config(preset, settings, shape_aug, tweak)
+    if model == "shape" and (
+        idle := [name for name, value in settings.items() if value is not None and name != "fit"]
+    ):
+        raise ConfigError(
+            f"model shape has no generator: {', '.join(_as_flag(f'{n}:')[:-1] for n in idle)} would do nothing"
+        )
+    check_writable(out)
 
     def load() -> Augmenter:
         from onesdaug.augment.operator import Augmenter
@@ -153,7 +163,7 @@ def augment(
         return Augmenter.from_pretrained(
             model,
             config=config,
-            ip_adapter=config.condition,
+            ip_adapter=config.conditioned,
             ip_repo=ip_repo,
             ip_weights=ip_weights,
             device=device,
@@ -178,8 +188,13 @@ def _run(augmenter: Augmenter, model: str, listing: Listing, task: Task, sheet: 
                 f"device {augmenter.device}, seed {task.seed}"
             )
         summary = run_job(augmenter, listing, task, watch)
+        trouble = False
         if sheet and count and not summary.interrupted:
-            watch.say(f"contact sheet: {_sheet(augmenter, model, listing.items, task)}")
+            try:
+                watch.say(f"contact sheet: {_sheet(augmenter, model, listing.items, task)}")
+            except (OnesdaugError, OSError) as error:  # the views are made; a sheet that is not must not hide that
+                watch.say(f"no contact sheet: {error}")
+                trouble = True
     for source, reason in summary.failures.items():
         watch.say(f"failed: {reason if reason.startswith(source) else f'{source}: {reason}'}")
     typer.echo(
@@ -189,15 +204,19 @@ def _run(augmenter: Augmenter, model: str, listing: Listing, task: Task, sheet: 
     if summary.interrupted:
         watch.say("interrupted; finished views are kept. Run the same command again to go on")
         return 130
-    return 1 if summary.failed else 0
+    return 1 if summary.failed or trouble else 0
 
 
 def _sheet(augmenter: Augmenter, model: str, items: list[Item], task: Task) -> Path:
     from onesdaug.augment.operator import Augmenter, Row
+    from onesdaug.views.manifest import Manifest
     from onesdaug.views.sheet import write_sheet
 
     # stage 1 alone draws the same psi from the same stream, so the tweak need not have been saved
-    geometry = Augmenter(None, augmenter.config, device="cpu")
+    geometry = Augmenter(None, augmenter.config, device="cpu", side=augmenter.side)
+    mine = augmenter.config.digest(), task.seed, augmenter.fingerprint
+    rows = Manifest(task.out).views
+    made = {name for name, row in rows.items() if (row["config"], row.get("seed"), row["generator"]) == mine}
 
     def tweaked(_: Item, original: Image.Image) -> Image.Image:
         return geometry.run([Row(original, 1, task.seed)])[0].image
@@ -207,7 +226,7 @@ def _sheet(augmenter: Augmenter, model: str, items: list[Item], task: Task) -> P
     title = f"{model} · {augmenter.config.solver} · noise level {augmenter.config.noise_level:g}"
     title = f"{model}: geometry only" if augmenter.generator is None else title
     return write_sheet(
-        task.out, items, task.k, None if twice else tweaked, f"{title} · seed {task.seed}", task.overwrite
+        task.out, items, task.k, None if twice else tweaked, f"{title} · seed {task.seed}", made, task.overwrite
     )
 
 

@@ -54,7 +54,7 @@ def embed(
     from onesdaug.fewshot.bank import ORACLE
     from onesdaug.fewshot.checkpoint import commit
     from onesdaug.fewshot.views import Views, resolve_views
-    from onesdaug.generators.weights import pick_device
+    from onesdaug.generators.machine import pick_device
 
     dtypes = {"float16": torch.float16, "float32": torch.float32}
     if dtype not in dtypes:

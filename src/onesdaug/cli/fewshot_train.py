@@ -74,10 +74,13 @@ def train(
     import torch
 
     from onesdaug.data.registry import load_split
+    from onesdaug.encoders.load import BACKBONES
     from onesdaug.fewshot.loop import OutOfTime
     from onesdaug.fewshot.meta import meta_train
     from onesdaug.fewshot.pretrain import pretrain
-    from onesdaug.fewshot.recipes import META, PAPER_FEAT, PAPER_PROTONET, PRETRAIN, MetaConfig, PretrainConfig
+    from onesdaug.fewshot.recipes import (
+        PAPER_FEAT, PAPER_PROTONET, MetaConfig, PretrainConfig, released_meta, released_pretrain,
+    )  # fmt: skip
 
     shared: dict[str, Any] = {
         "ema": ema, "resize": resize, "seed": seed, "num_eval_episodes": num_eval_episodes, "eval_every": eval_every,
@@ -92,14 +95,14 @@ def train(
         "balance": balance, "use_euclidean": use_euclidean, "fix_bn": fix_bn,
     }  # fmt: skip
     chosen = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    if backbone not in PRETRAIN:
-        raise ConfigError(f"backbone {backbone!r} is none of {', '.join(PRETRAIN)}")
-    base = PRETRAIN[backbone] if recipe == "released" else PretrainConfig(backbone=backbone)
+    if backbone not in BACKBONES:
+        raise ConfigError(f"backbone {backbone!r} is none of {', '.join(BACKBONES)}")
+    base = PretrainConfig(backbone=backbone)
+    start = replace(PAPER_FEAT if head == "feat" else PAPER_PROTONET, head=head)
+    if recipe == "released":  # made for this benchmark, else for another one with the same backbone and head
+        base = released_pretrain(data, backbone) or base
+        start = released_meta(data, backbone, head) or start
     plain: PretrainConfig = _override(base, {**shared, **first})
-    if recipe == "released" and (backbone, head) in META:
-        start = META[backbone, head]
-    else:
-        start = replace(PAPER_FEAT if head == "feat" else PAPER_PROTONET, head=head)
     from_scratch = stage == "meta" and init is None
     episodic: MetaConfig = _override(start, {**shared, "fix_bn": False if from_scratch else None, **second})
     if episodic.temperature == 0:

@@ -6,6 +6,24 @@ import numpy as np
 import torch
 from PIL import Image
 
+from onesdaug.errors import ConfigError
+
+
+def check_batch(batch: torch.Tensor) -> None:
+    """Refuse what is not a (B, 3, H, W) batch of pictures in [0, 1], before it becomes a wrong result."""
+    if batch.ndim != 4 or batch.shape[1] != 3:
+        raise ConfigError(f"images must be a (B, 3, H, W) tensor, got shape {tuple(batch.shape)}")
+    if not batch.is_floating_point():
+        raise ConfigError(f"images are {batch.dtype}; bring them to floats in [0, 1] first: images.float() / 255")
+    if batch.numel() == 0:
+        return
+    low, high = batch.min().item(), batch.max().item()
+    if not (low >= -1e-3 and high <= 1 + 1e-3):  # written so that nan fails too
+        raise ConfigError(
+            f"images must lie in [0, 1], but go from {low:.3g} to {high:.3g}; if they are already "
+            "normalised, feed them as they were before and give the normalisation as preprocess="
+        )
+
 
 def to_uint8(batch: torch.Tensor) -> np.ndarray:
     """(B, 3, H, W) in [0, 1] → (B, H, W, 3) uint8, rounded as a saved image is."""

@@ -14,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from onesdaug.data.images import load_image
-from onesdaug.data.pixels import to_pil, to_tensor
+from onesdaug.data.pixels import check_batch, to_pil, to_tensor
 from onesdaug.ensemble.combine import COMBINE
 from onesdaug.ensemble.select import SCORES, kept_views, view_weights
 from onesdaug.ensemble.sources import as_source
@@ -188,17 +188,10 @@ def _checked(images: Any) -> Tensor | list[Image.Image]:
     images = [images] if isinstance(images, Image.Image) else images
     if isinstance(images, list | tuple) and images and all(isinstance(i, Image.Image) for i in images):
         return [load_image(i) for i in images]  # upright RGB, as the views are
-    if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1] != 3 or len(images) == 0:
+    if not isinstance(images, Tensor) or len(images) == 0:
         got = f"a tensor {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
         raise ConfigError(f"feed a (B, 3, H, W) tensor, a PIL image or a list of PIL images, not {got}")
-    if not images.is_floating_point():
-        raise ConfigError(f"images are {images.dtype}; bring them to floats in [0, 1] first: images.float() / 255")
-    low, high = images.min().item(), images.max().item()
-    if not (low >= -1e-3 and high <= 1 + 1e-3):  # written so that nan fails too
-        raise ConfigError(
-            f"images must lie in [0, 1], but go from {low:.3g} to {high:.3g}; if they are already "
-            "normalised, feed them as they were before and give the normalisation as preprocess="
-        )
+    check_batch(images)
     return images
 
 

@@ -114,26 +114,37 @@ class MetaConfig(Optimisation):
 PAPER_PROTONET = MetaConfig(head="protonet", temperature=1.0)
 PAPER_FEAT = MetaConfig(head="feat", lr=2e-4, step_size=40, gamma=0.5, temperature=64.0, temperature2=64.0)
 
-# What the released checkpoints were made with. Eight episodes a step keep a large GPU busy; the learning rates of
-# Res12 (SGD) are the paper's times about eight for that. Both shots take turns, so one checkpoint serves both.
-PRETRAIN: dict[str, PretrainConfig] = {
-    "res12": PretrainConfig(backbone="res12", rotate=0.5),
-    "convnet": PretrainConfig(backbone="convnet", epochs=300, crop_scale=(0.35, 1.0)),
+# What the released checkpoints were made with, benchmark by benchmark; a test holds these against their cards.
+# Eight episodes a step keep a large GPU busy, and the learning rates of Res12 (SGD) are higher for it; both shots take
+# turns, so one checkpoint serves both. Epochs are what fitted the minutes there were.
+_CONVNET = PretrainConfig(backbone="convnet")
+PRETRAIN: dict[tuple[str, str], PretrainConfig] = {
+    ("miniimagenet", "res12"): PretrainConfig(backbone="res12", epochs=125, rotate=0.5, eval_every=6),
+    ("miniimagenet", "convnet"): replace(_CONVNET, epochs=91, crop_scale=(0.5, 1.0), jitter=0.2, eval_every=4),
+    ("cub", "convnet"): replace(_CONVNET, epochs=124, crop_scale=(0.35, 1.0), eval_every=6),
 }
 
-_FAST = MetaConfig(
-    tasks=8,
-    max_epoch=20,
-    episodes_per_epoch=800,
-    scheduler="cosine",
-    shot=(1, 5),
-    ema=0.998,
+_EPISODES = MetaConfig(
+    tasks=8, episodes_per_epoch=800, shot=(1, 5), scheduler="cosine", warmup_epochs=0.5, ema=0.998,
     num_eval_episodes=2000,
-    warmup_epochs=0.5,
-)
-META: dict[tuple[str, str], MetaConfig] = {
-    ("res12", "protonet"): replace(_FAST, head="protonet", lr=1e-3),
-    ("res12", "feat"): replace(_FAST, head="feat", lr=1e-3),
-    ("convnet", "protonet"): replace(_FAST, head="protonet", lr=2e-4, fix_bn=False),
-    ("convnet", "feat"): replace(_FAST, head="feat", lr=2e-4, lr_mul=5, balance=1.0, fix_bn=False),
+)  # fmt: skip
+_RES12 = replace(_EPISODES, fix_bn=True)
+_CONV = replace(_EPISODES, fix_bn=False, lr=1e-3)
+META: dict[tuple[str, str, str], MetaConfig] = {
+    ("miniimagenet", "res12", "protonet"): replace(_RES12, max_epoch=6, lr=4e-3),
+    ("miniimagenet", "res12", "feat"): replace(_RES12, head="feat", max_epoch=10, lr=2.5e-3, balance=0.01),
+    ("miniimagenet", "convnet", "protonet"): replace(_CONV, max_epoch=39, lr=2e-3, use_euclidean=False),
+    ("cub", "convnet", "protonet"): replace(_CONV, max_epoch=11, use_euclidean=False),
+    ("cub", "convnet", "feat"): replace(_CONV, head="feat", max_epoch=17, lr_mul=5),
 }
+
+
+def released_pretrain(data: str, backbone: str) -> PretrainConfig | None:
+    """The recipe for this benchmark, else the first for the same backbone."""
+    near = [config for (_, b), config in PRETRAIN.items() if b == backbone]
+    return PRETRAIN.get((data, backbone), near[0] if near else None)
+
+
+def released_meta(data: str, backbone: str, head: str) -> MetaConfig | None:
+    near = [config for (_, b, h), config in META.items() if (b, h) == (backbone, head)]
+    return META.get((data, backbone, head), near[0] if near else None)

@@ -6,6 +6,7 @@ states → resampler → 16 tokens).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,47 +16,53 @@ from torch import nn
 from onesdaug.data.pixels import to_uint8
 from onesdaug.errors import ConfigError, WeightsMissing
 from onesdaug.generators.attention import ImageAttention, PlainAttention
-from onesdaug.generators.weights import find, load_state, variant, weight_files
+from onesdaug.generators.weights import component, find, how_to_get, load_state
 
 REPO = "h94/IP-Adapter"
 WEIGHTS = "ip-adapter_sd15"
-PATTERNS = [
-    "models/ip-adapter*_sd15.safetensors",
-    "models/image_encoder/*.json",
-    "models/image_encoder/*.safetensors",
-]
 
 
-def locate(repo: str | Path, weights: str | None = None) -> tuple[Path, Path]:
-    """The adapter's weight file and the folder of its image encoder."""
+@dataclass(frozen=True)
+class Files:
+    """Where one adapter lies, and how to get it if something is wrong with it."""
+
+    weights: Path
+    encoder: Path
+    advice: str
+
+    @property
+    def all(self) -> list[Path]:
+        """Everything that decides the adapter's output."""
+        return [self.weights, *component(self.encoder)[0], self.encoder / "config.json"]
+
+
+def locate(repo: str | Path, weights: str | None = None) -> Files:
+    """The adapter's weight file and its image encoder, in a folder laid out like h94/IP-Adapter, or beside a file."""
+    name = Path(weights or WEIGHTS).name
+    stem = name.removesuffix(".safetensors").removesuffix(".bin")
+    patterns = [f"models/{stem}.safetensors", "models/image_encoder/*.json", "models/image_encoder/*.safetensors"]
+    advice = how_to_get(repo, patterns)
     file = Path(repo).expanduser()
     if file.is_file():
-        return file, _encoder_beside(file.parent)
-    root = find(repo, PATTERNS, "IP-Adapter")
+        return Files(file, _encoder_beside(file.parent, advice), advice)
+    root = find(repo, patterns, "IP-Adapter")
     base = root / "models" if (root / "models").is_dir() else root
-    names = [weights or WEIGHTS]
     if weights is None and not any(base.glob(f"{WEIGHTS}.*")):  # a local folder with one adapter of another name
-        names = sorted({f.stem for f in weight_files(base)})
-        if len(names) > 1:
-            raise ConfigError(f"{base} holds several adapters ({', '.join(names)}); choose one with ip_weights")
-    for name in names:
-        for candidate in (base / name, base / f"{name}.safetensors", base / f"{name}.bin"):
-            if candidate.is_file():
-                return candidate, _encoder_beside(base)
-    raise WeightsMissing(f"IP-Adapter: {base} has no {weights or WEIGHTS}.safetensors or .bin")
+        others = sorted(f.stem for f in base.iterdir() if f.suffix in (".safetensors", ".bin"))
+        if len(others) > 1:
+            raise ConfigError(f"{base} holds several adapters ({', '.join(others)}); choose one with ip_weights")
+        stem = others[0] if others else stem
+    for candidate in (base / name, base / f"{stem}.safetensors", base / f"{stem}.bin"):
+        if candidate.is_file():
+            return Files(candidate, _encoder_beside(base, advice), advice)
+    raise WeightsMissing(f"IP-Adapter: {base} has no {stem}.safetensors or .bin. {advice}")
 
 
-def _encoder_beside(base: Path) -> Path:
-    for folder in (
-        base / "image_encoder",
-        base.parent / "image_encoder",
-        base.parent / "models" / "image_encoder",
-    ):
-        if folder.is_dir():
+def _encoder_beside(base: Path, advice: str) -> Path:
+    for folder in (base / "image_encoder", base.parent / "image_encoder", base.parent / "models" / "image_encoder"):
+        if (folder / "config.json").is_file() and component(folder)[0]:
             return folder
-    raise WeightsMissing(
-        f"IP-Adapter: no image_encoder folder beside {base}; it comes with {REPO} (models/image_encoder)"
-    )
+    raise WeightsMissing(f"IP-Adapter: no image_encoder with its weights beside {base}. {advice}")
 
 
 class IPAdapter(nn.Module):
@@ -93,21 +100,39 @@ class IPAdapter(nn.Module):
         return projected
 
 
-def install(unet: Any, weights: Path, encoder_folder: Path, text_tokens: int) -> IPAdapter:
+def install(unet: Any, files: Files, text_tokens: int) -> IPAdapter:
     """Put the adapter's projections into the UNet's cross-attention layers and return its image side."""
     from transformers import CLIPVisionModelWithProjection
 
-    state = _grouped(load_state(weights), weights)
+    state = _grouped(load_state(files.weights), files.weights)
+    pooled = "proj.weight" in state["image_proj"]
+    encoder = CLIPVisionModelWithProjection.from_pretrained(
+        files.encoder, variant=component(files.encoder)[1], torch_dtype=unet.dtype
+    )
+    _check_fit(unet, encoder, state, files.weights, pooled)
+    dtype = unet.dtype
     # diffusers knows how to turn the published names into modules; its own processors, which take one scalar scale
     # and mix up the references of a batch, are replaced by ours.
-    dtype = unet.dtype
     unet._load_ip_adapter_weights([state], low_cpu_mem_usage=False)
     projection = unet.encoder_hid_proj.image_projection_layers[0]
     unet.encoder_hid_proj, unet.config.encoder_hid_dim_type = None, None
     unet.set_attn_processor({name: _ours(old, text_tokens) for name, old in unet.attn_processors.items()})
     unet.to(dtype=dtype)
-    encoder = CLIPVisionModelWithProjection.from_pretrained(encoder_folder, variant=variant(encoder_folder))
-    return IPAdapter(encoder.eval(), projection.eval(), pooled="proj.weight" in state["image_proj"])
+    return IPAdapter(encoder.eval(), projection.eval(), pooled)
+
+
+def _check_fit(unet: Any, encoder: Any, state: dict[str, dict[str, torch.Tensor]], file: Path, pooled: bool) -> None:
+    """An adapter for SDXL, or one that wants another image encoder, loads only to fail later: say so now."""
+    width = next(value for key, value in state["ip_adapter"].items() if key.endswith("to_k_ip.weight")).shape[1]
+    if width != unet.config.cross_attention_dim:
+        raise ConfigError(
+            f"{file} is made for a UNet with cross-attention width {width}, this one has "
+            f"{unet.config.cross_attention_dim}; take an adapter made for this model (SD 1.5: {WEIGHTS})"
+        )
+    wanted = state["image_proj"]["proj.weight" if pooled else "proj_in.weight"].shape[1]
+    given = encoder.config.projection_dim if pooled else encoder.config.hidden_size
+    if wanted != given:
+        raise ConfigError(f"{file} needs an image encoder of width {wanted}, the one beside it has {given}")
 
 
 def _ours(old: Any, text_tokens: int) -> ImageAttention | PlainAttention:

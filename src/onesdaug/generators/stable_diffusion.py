@@ -9,20 +9,12 @@ from typing import Any
 
 import torch
 
-from onesdaug.errors import WeightsMissing
+from onesdaug.errors import ConfigError, WeightsMissing
 from onesdaug.generators import ip_adapter
 from onesdaug.generators.attention import Attention, PlainAttention
+from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.schedule import Schedule
-from onesdaug.generators.weights import (
-    find,
-    fingerprint,
-    needs_extra,
-    pick_device,
-    pick_dtype,
-    quiet,
-    variant,
-    weight_files,
-)
+from onesdaug.generators.weights import component, find, fingerprint, how_to_get, loading, needs_extra
 
 REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 PATTERNS = [
@@ -45,7 +37,7 @@ class StableDiffusion:
         *,
         device: torch.device,
         dtype: torch.dtype,
-        prediction_type: str = "epsilon",
+        velocity: bool = False,
         folder: Path | None = None,
         fingerprint: str = "",
     ) -> None:
@@ -58,7 +50,7 @@ class StableDiffusion:
         self._text = {prompt: rows.to(device, dtype) for prompt, rows in text.items()}
         self._null = None if self.adapter is None else self.adapter.null()
         self._folder = folder
-        self._velocity = prediction_type == "v_prediction"
+        self._velocity = velocity
         self._abar = torch.tensor(schedule.abar, dtype=torch.float32, device=device)
 
     @classmethod
@@ -78,27 +70,28 @@ class StableDiffusion:
             from diffusers import AutoencoderKL, UNet2DConditionModel
         except ImportError as error:
             raise needs_extra("Stable Diffusion") from error
-        folder = find(source, PATTERNS, "Stable Diffusion")
-        check_parts(folder)
-        adapter_files = None if ip_adapter_repo is None else ip_adapter.locate(ip_adapter_repo, ip_weights)
         at = pick_device(device)
         kind = pick_dtype(dtype, at)
+        folder, advice = find(source, PATTERNS, "Stable Diffusion"), how_to_get(source, PATTERNS)
+        files = model_files(folder, advice)
+        adapter_files = None if ip_adapter_repo is None else ip_adapter.locate(ip_adapter_repo, ip_weights)
         scheduler = json.loads((folder / "scheduler" / "scheduler_config.json").read_text())
-        files = [f for name in ("unet", "vae", "text_encoder") for f in weight_files(folder / name)]
+        prediction = prediction_type(scheduler)
         adapter = None
-        with quiet():
+        with loading(f"Stable Diffusion in {folder}", advice):
             unet, vae = (
-                part.from_pretrained(folder / name, torch_dtype=kind, variant=variant(folder / name))
+                part.from_pretrained(folder / name, torch_dtype=kind, variant=component(folder / name)[1])
                 for part, name in ((UNet2DConditionModel, "unet"), (AutoencoderKL, "vae"))
             )
-            text = encode_text(folder, "", at)
-            if adapter_files is None:
-                unet.set_attn_processor(PlainAttention())
-            else:
-                adapter = ip_adapter.install(unet, *adapter_files, text_tokens=text.shape[0])
-                files += [adapter_files[0], *weight_files(adapter_files[1])]
+            text = encode_text(folder, "", at, kind)
+        if adapter_files is None:
+            unet.set_attn_processor(PlainAttention())
+        else:
+            with loading(f"IP-Adapter {adapter_files.weights}", adapter_files.advice):
+                adapter = ip_adapter.install(unet, adapter_files, text_tokens=text.shape[0])
+            files += adapter_files.all
         if vae_tiling:
-            vae.enable_tiling()
+            enable_tiling(vae, int(unet.config.sample_size))
         if vae_slicing:
             vae.enable_slicing()
         return cls(
@@ -109,9 +102,9 @@ class StableDiffusion:
             adapter,
             device=at,
             dtype=kind,
-            prediction_type=scheduler.get("prediction_type", "epsilon"),
+            velocity=prediction == "v_prediction",
             folder=folder,
-            fingerprint=f"sd:{fingerprint(files)}",
+            fingerprint=f"sd:{fingerprint(files)}:{str(kind).removeprefix('torch.')}",
         )
 
     @torch.no_grad()
@@ -163,29 +156,54 @@ class StableDiffusion:
         if prompt not in self._text:
             if self._folder is None:
                 raise ValueError(f"no embedding of the prompt {prompt!r}, and no text encoder to make it")
-            with quiet():
-                self._text[prompt] = encode_text(self._folder, prompt, self.device).to(self.dtype)
+            with loading(f"the text encoder in {self._folder}", ""):
+                self._text[prompt] = encode_text(self._folder, prompt, self.device, self.dtype)
         return self._text[prompt].expand(n, -1, -1)
 
 
-def check_parts(folder: Path) -> None:
-    """Say which part of a model folder is missing before anything is loaded."""
-    wanted = {name: folder / name / "config.json" for name in ("unet", "vae", "text_encoder")}
-    wanted |= {"tokenizer": folder / "tokenizer", "scheduler": folder / "scheduler" / "scheduler_config.json"}
-    missing = [name for name, path in wanted.items() if not path.exists()]
+def model_files(folder: Path, advice: str) -> list[Path]:
+    """Every file that decides the model's output; says which part is missing before anything is loaded."""
+    files = [folder / "scheduler" / "scheduler_config.json", folder / "tokenizer" / "tokenizer_config.json"]
+    missing = [file.parent.name for file in files if not file.is_file()]
+    for name in ("unet", "vae", "text_encoder"):
+        weights = component(folder / name)[0]
+        if not weights or not (folder / name / "config.json").is_file():
+            missing.append(name)
+        files += [*weights, folder / name / "config.json"]
     if missing:
         raise WeightsMissing(
-            f"{folder} is not a complete Stable Diffusion in diffusers format: no {', '.join(missing)} in it"
+            f"{folder} is not a complete Stable Diffusion in diffusers format: {', '.join(missing)} missing. {advice}"
         )
+    return files
+
+
+def prediction_type(scheduler: dict[str, Any]) -> str:
+    """What the UNet predicts; models trained in a way we cannot run are refused, not run wrongly."""
+    kind = str(scheduler.get("prediction_type", "epsilon"))
+    if kind not in ("epsilon", "v_prediction") or scheduler.get("rescale_betas_zero_snr"):
+        raise ConfigError(
+            f"this model's scheduler says prediction_type {kind!r}"
+            f"{' with rescale_betas_zero_snr' if scheduler.get('rescale_betas_zero_snr') else ''}; "
+            "only epsilon and v_prediction without it are known"
+        )
+    return kind
+
+
+def enable_tiling(vae: Any, latent_side: int) -> None:
+    """Tiles of half the side: at the VAE's own tile size, which is the generator's side, nothing would be tiled."""
+    vae.enable_tiling()
+    vae.tile_latent_min_size = latent_side // 2
+    vae.tile_sample_min_size = vae.tile_latent_min_size * 2 ** (len(vae.config.block_out_channels) - 1)
 
 
 @torch.no_grad()
-def encode_text(folder: Path, prompt: str, device: torch.device) -> torch.Tensor:
+def encode_text(folder: Path, prompt: str, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
     """(77, d) hidden states. The text encoder lives only for the length of this call."""
     from transformers import CLIPTextModel, CLIPTokenizer
 
     tokenizer = CLIPTokenizer.from_pretrained(folder / "tokenizer")
-    encoder = CLIPTextModel.from_pretrained(folder / "text_encoder", variant=variant(folder / "text_encoder"))
+    weights = folder / "text_encoder"
+    encoder = CLIPTextModel.from_pretrained(weights, variant=component(weights)[1], torch_dtype=dtype)
     length = tokenizer.model_max_length
     ids = tokenizer(prompt, padding="max_length", max_length=length, truncation=True, return_tensors="pt").input_ids
     hidden: torch.Tensor = encoder.to(device).eval()(ids.to(device))[0][0]

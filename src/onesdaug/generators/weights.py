@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Any
 
 import torch
 
-from onesdaug.errors import ConfigError, WeightsMissing
+from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing
 
-WEIGHT_SUFFIXES = (".safetensors", ".bin")
-_EDGE = 1 << 20  # bytes hashed at each end of a weight file
+_WINDOWS, _WINDOW = 16, 1 << 18  # what of a weight file is hashed: so many windows of so many bytes, evenly spread
+_NAMES = ("diffusion_pytorch_model", "model", "pytorch_model")  # diffusers' and transformers' weight files
 
 
 def find(source: str | Path, patterns: Sequence[str], what: str) -> Path:
@@ -21,12 +22,7 @@ def find(source: str | Path, patterns: Sequence[str], what: str) -> Path:
     folder = Path(source).expanduser()
     if folder.is_dir():
         return folder
-    command = (
-        'python -c "from huggingface_hub import snapshot_download as get; '
-        f"get('{source}', allow_patterns={list(patterns)!r})\""
-    )
-    looks_like_path = str(source).count("/") != 1 or str(source).startswith((".", "/", "~"))
-    if looks_like_path:
+    if not is_hub_id(source):
         raise WeightsMissing(f"{what}: there is no folder {source}. Give a folder in diffusers format or a hub id.")
     try:
         from huggingface_hub import snapshot_download
@@ -37,9 +33,23 @@ def find(source: str | Path, patterns: Sequence[str], what: str) -> Path:
         return Path(snapshot_download(str(source), allow_patterns=list(patterns), local_files_only=True))
     except (LocalEntryNotFoundError, HFValidationError, OSError) as error:
         raise WeightsMissing(
-            f"{what}: the weights of {source} are not on this machine. Get them once with\n  {command}\n"
-            "or pass a local folder instead of the hub id."
+            f"{what}: the weights of {source} are not on this machine. {how_to_get(source, patterns)}"
         ) from error
+
+
+def is_hub_id(source: str | Path) -> bool:
+    return re.fullmatch(r"[\w-][\w.-]*/[\w.-]+", str(source)) is not None and not Path(source).expanduser().exists()
+
+
+def how_to_get(source: str | Path, patterns: Sequence[str]) -> str:
+    """The command that gets exactly what is needed, where the hub can give it."""
+    if not is_hub_id(source):
+        return "Complete the folder, or give a hub id instead."
+    call = f"get('{source}', allow_patterns={list(patterns)!r})"
+    return (
+        f'Get them once with\n  python -c "from huggingface_hub import snapshot_download as get; {call}"\n'
+        "or pass a local folder instead of the hub id."
+    )
 
 
 def needs_extra(what: str) -> ConfigError:
@@ -48,8 +58,8 @@ def needs_extra(what: str) -> ConfigError:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
-    """Loading without the libraries' own progress bars and notices; their settings are restored afterwards."""
+def loading(what: str, advice: str) -> Iterator[None]:
+    """Load quietly; whatever the libraries throw at broken or mismatched files becomes one readable error."""
     from diffusers.utils import logging as diffusers_log
     from transformers.utils import logging as transformers_log
 
@@ -60,6 +70,13 @@ def quiet() -> Iterator[None]:
     transformers_log.disable_progress_bar()
     try:
         yield
+    except (OnesdaugError, torch.OutOfMemoryError):
+        raise
+    except Exception as error:  # OSError, RuntimeError, KeyError, SafetensorError, UnpicklingError, …
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise WeightsMissing(
+            f"{what} cannot be loaded: files are damaged or do not fit. {advice}\n({reason})"
+        ) from error
     finally:
         for log, level in levels:
             log.set_verbosity(level)
@@ -67,10 +84,22 @@ def quiet() -> Iterator[None]:
             transformers_log.enable_progress_bar()
 
 
-def variant(folder: Path) -> str | None:
-    """'fp16' where a component folder holds only half-precision files, else None."""
-    names = [f.name for f in folder.iterdir() if f.suffix in WEIGHT_SUFFIXES]
-    return "fp16" if names and all(".fp16." in name for name in names) else None
+def component(folder: Path) -> tuple[list[Path], str | None]:
+    """The weight files that loading this folder really reads, and the variant to ask for; no files: none usable.
+
+    Full precision before fp16, .safetensors before .bin; other variants (non_ema and such) are never read.
+    """
+    names = "|".join(_NAMES)
+    for variant in ("", ".fp16"):
+        for suffix in ("safetensors", "bin"):
+            # shards are called model-00001-of-00002 (a variant's name stands before or after that)
+            shard = r"(-\d{5}-of-\d{5})?"
+            wanted = re.compile(rf"({names}){re.escape(variant)}{shard}{re.escape(variant)}\.{suffix}|"
+                                rf"({names}){shard}{re.escape(variant)}\.{suffix}")  # fmt: skip
+            files = sorted(f for f in folder.glob(f"*.{suffix}") if wanted.fullmatch(f.name))
+            if files:
+                return files, variant.lstrip(".") or None
+    return [], None
 
 
 def load_state(file: Path) -> dict[str, Any]:
@@ -83,50 +112,22 @@ def load_state(file: Path) -> dict[str, Any]:
 
 
 def fingerprint(files: Iterable[Path]) -> str:
-    """Name of a set of weight files: names, sizes and the first and last MiB of each.
+    """Name of a set of model files, by content.
 
-    Hashing gigabytes whole would cost seconds at every start; no two trained models agree in all of this.
+    The hub's cache already names large files by their SHA-256. Elsewhere hashing gigabytes at every start would cost
+    seconds: name, size and sixteen windows spread over the file stand for it.
     """
     state = hashlib.blake2b(digest_size=8)
     for file in sorted(files, key=lambda f: (f.parent.name, f.name)):
+        state.update(f"{file.parent.name}/{file.name}:".encode())
+        blob = file.resolve().name
+        if re.fullmatch(r"[0-9a-f]{64}", blob):
+            state.update(blob.encode())
+            continue
         size = file.stat().st_size
-        state.update(f"{file.parent.name}/{file.name}:{size}:".encode())
+        state.update(f"{size}:".encode())
         with file.open("rb") as handle:
-            state.update(handle.read(_EDGE))
-            handle.seek(max(0, size - _EDGE))
-            state.update(handle.read(_EDGE))
+            for i in range(_WINDOWS):
+                handle.seek(max(0, size - _WINDOW) * i // (_WINDOWS - 1))
+                state.update(handle.read(_WINDOW))
     return state.hexdigest()
-
-
-def weight_files(folder: Path) -> list[Path]:
-    """The weight files directly in a component's folder."""
-    return [f for f in folder.iterdir() if f.suffix in WEIGHT_SUFFIXES]
-
-
-def pick_device(device: str | torch.device = "auto") -> torch.device:
-    """`auto`: CUDA, then Apple's MPS, then the CPU."""
-    if str(device) != "auto":
-        return torch.device(device)
-    if torch.cuda.is_available():
-        return torch.device("cuda")
-    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
-
-
-_DTYPES = {
-    **dict.fromkeys(("float32", "fp32"), torch.float32),
-    **dict.fromkeys(("float16", "fp16", "half"), torch.float16),
-    **dict.fromkeys(("bfloat16", "bf16"), torch.bfloat16),
-}
-
-
-def pick_dtype(dtype: str | torch.dtype, device: torch.device) -> torch.dtype:
-    """`auto`: bfloat16 where the GPU has it, else float16 there; float32 on a CPU."""
-    if isinstance(dtype, torch.dtype):
-        return dtype
-    if dtype in _DTYPES:
-        return _DTYPES[dtype]
-    if dtype != "auto":
-        raise ConfigError(f"dtype {dtype!r} is not known; use auto, {', '.join(_DTYPES)}")
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-    return torch.float32

@@ -27,7 +27,9 @@ def png_bytes(image: Image.Image) -> bytes:
 
     plain = image.convert("RGB")
     buffer = io.BytesIO()
-    Image.frombytes("RGB", plain.size, plain.tobytes()).save(buffer, "PNG", compress_level=6)
+    Image.frombytes("RGB", plain.size, plain.tobytes()).save(
+        buffer, "PNG", compress_level=1
+    )  # four times as fast as 6, files a seventh larger
     return buffer.getvalue()
 
 
@@ -64,11 +66,22 @@ def remove_leftovers(folders: Iterable[Path]) -> None:
                 file.unlink()
 
 
+def check_writable(out: Path) -> None:
+    """See, before any weights are loaded, that OUT is or can become a folder to write to."""
+    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"cannot write to the output folder {out}: {there} is not a folder that can be written to")
+
+
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
     """Hold OUT for this job. The kernel lets go of the lock when the process ends, however it ends."""
-    out.mkdir(parents=True, exist_ok=True)
-    with (out / LOCK).open("a") as file:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        file = (out / LOCK).open("a")
+    except OSError as error:
+        raise ConfigError(f"cannot write to the output folder {out}: {error.strerror or error}") from error
+    with file:
         try:
             import fcntl
         except ImportError:  # not a POSIX system: nothing to lock with

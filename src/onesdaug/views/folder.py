@@ -27,8 +27,12 @@ class ViewFolder:
         if not (self.path / NAME).is_file():
             raise DataError(f"{self.path} has no {NAME}; make views with `onesdaug augment IMAGES -o {self.path}`")
         self._views: dict[str, dict[int, str]] = {}  # digest → k → file
-        for row in Manifest(self.path).views.values():
-            self._views.setdefault(row["digest"], {})[row["k"]] = row["view"]
+        latest: dict[str, tuple[str, Any, str]] = {}  # digest → the settings its newest views were made with
+        for row in sorted(Manifest(self.path).views.values(), key=lambda row: str(row.get("time"))):
+            made_with = row["config"], row.get("seed"), row["generator"]
+            if latest.get(row["digest"]) != made_with:  # views of different settings are never mixed
+                latest[row["digest"]], self._views[row["digest"]] = made_with, {}
+            self._views[row["digest"]][row["k"]] = row["view"]
 
     def __len__(self) -> int:
         """How many different images have views here."""

@@ -7,6 +7,7 @@ their names. So a row without its file is work to be redone, and a file without 
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -24,7 +25,7 @@ from onesdaug.views.watch import Summary, Watch
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter, View
 
-WORKERS = 4  # threads that decode and encode; Pillow lets go of the interpreter lock while it does
+WORKERS = max(2, min(8, os.cpu_count() or 2))  # threads that decode, and as many that encode
 _NOTES_SHOWN = 3  # of each kind of remark about images; the rest is counted
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 Writing = tuple[Planned, "View", dict[str, "Future[tuple[Path, str]]"]]  # temporary file and SHA-256 by kind
@@ -33,8 +34,9 @@ Writing = tuple[Planned, "View", dict[str, "Future[tuple[Path, str]]"]]  # tempo
 def run_job(augmenter: Augmenter, listing: Listing, task: Task, watch: Watch | None = None) -> Summary:
     """Make the views of all listed inputs under `task.out`. Run again, it does only what is missing."""
     start = time.perf_counter()
-    with locked(task.out), ThreadPoolExecutor(WORKERS) as pool:
-        job = _Job(augmenter, task, watch or Watch(), pool)
+    # two pools: with one, reading ahead would wait behind the slower writing and the device behind both
+    with locked(task.out), ThreadPoolExecutor(WORKERS) as readers, ThreadPoolExecutor(WORKERS) as pool:
+        job = _Job(augmenter, task, watch or Watch(), readers, pool)
         try:
             try:
                 job.run(listing)
@@ -42,6 +44,7 @@ def run_job(augmenter: Augmenter, listing: Listing, task: Task, watch: Watch | N
                 job.summary.interrupted = True
                 job.commit()
         except OSError as error:
+            readers.shutdown(cancel_futures=True)
             pool.shutdown(cancel_futures=True)
             remove_leftovers(job.folders)
             what = "the disk is full" if error.errno in _DISK_FULL else str(error)
@@ -54,8 +57,11 @@ def run_job(augmenter: Augmenter, listing: Listing, task: Task, watch: Watch | N
 
 
 class _Job:
-    def __init__(self, augmenter: Augmenter, task: Task, watch: Watch, pool: ThreadPoolExecutor) -> None:
-        self.augmenter, self.task, self.watch, self.pool = augmenter, task, watch, pool
+    def __init__(
+        self, augmenter: Augmenter, task: Task, watch: Watch, readers: ThreadPoolExecutor, pool: ThreadPoolExecutor
+    ) -> None:
+        self.augmenter, self.task, self.watch = augmenter, task, watch
+        self.readers, self.pool = readers, pool
         self.manifest = Manifest(task.out)
         self.survey = Survey(augmenter, task, self.manifest)
         self.summary = Summary()
@@ -76,7 +82,7 @@ class _Job:
             self.manifest.remark(source, "note", note)
         for source, reason in listing.problems:
             self.fail(source, reason, views=0)
-        looked = ahead(self.survey.look, listing.items, self.pool, depth=WORKERS)
+        looked = ahead(self.survey.look, listing.items, self.readers, depth=WORKERS)
         for batch in slots((self.rows(*one) for one in looked), max(1, self.augmenter.batch_size)):
             done = sum(not row.missing for row in batch)
             self.summary.skipped += done
@@ -115,9 +121,10 @@ class _Job:
         """Run one group; if it fails, each of its images alone, so that one bad image costs only itself."""
         from onesdaug.augment.operator import Row
 
-        rows = [Row(row.loaded.image, row.k, self.task.seed) for row in group.rows]
+        rows = [Row(row.loaded.image, row.k, self.task.seed, digest=row.digest) for row in group.rows]
+        only_tweaks = not any("view" in row.missing for row in group.rows)
         try:
-            views = self.augmenter.run(rows, tweaked=self.survey.tweaks)
+            views = self.survey.geometry(rows) if only_tweaks else self.augmenter.run(rows, self.survey.tweaks)
         except WeightsMissing:
             raise
         except Exception as error:
@@ -169,6 +176,7 @@ class _Job:
     def manifest_row(self, batch: str, row: Planned, view: View, sums: dict[str, str]) -> dict[str, Any]:
         config, name = self.augmenter.config, row.item.view(row.k)
         before = self.manifest.views[name] if row.recorded else {}  # for files that were there already
+        made_before = before if "sha256" not in sums else {}  # only its tweak is new: its cost stays what it was
         sums = {key: value for key in ("sha256", "tweak_sha256") if (value := before.get(key))} | sums
         return {
             "key": row.key,
@@ -188,9 +196,10 @@ class _Job:
             "steps_run": view.steps_run,
             "noise_level": config.noise_level,
             "solver": config.solver,
-            "seconds": round(view.seconds, 4),
-            "peak_memory_mb": round(view.peak_memory_mb, 1),
+            "seconds": made_before.get("seconds", round(view.seconds, 4)),
+            "peak_memory_mb": made_before.get("peak_memory_mb", round(view.peak_memory_mb, 1)),
             "generator": self.augmenter.fingerprint,
             "config": config.digest(),
+            "settings": config.model_dump(mode="json"),
             "batch": batch,
         }

@@ -11,8 +11,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from onesdaug.errors import DataError
+
 SCHEMA = 1  # part of every key: raise it when the same settings begin to give other pixels
 NAME = "manifest.jsonl"
+_OF_VIEW = ("view", "key", "sha256", "source", "digest", "batch", "config", "generator")
 
 
 def view_key(digest: str, config_json: str, seed: int, k: int, fingerprint: str) -> str:
@@ -42,9 +45,12 @@ class Manifest:
         self.remarks: dict[str, dict[str, Any]] = {}  # by source: errors and notes
         self.unreadable = 0  # damaged lines that were passed over
         if self.path.exists():
-            with self.path.open("rb") as file:
-                for line in file:
-                    self._take(line)
+            try:
+                with self.path.open("rb") as file:
+                    for line in file:
+                        self._take(line)
+            except OSError as error:
+                raise DataError(f"{self.path} cannot be read: {error.strerror or error}") from error
 
     def _take(self, line: bytes) -> None:
         row = _parse(line)
@@ -112,7 +118,8 @@ def _parse(line: bytes) -> dict[str, Any] | None:
         row = json.loads(line)
     except ValueError:
         return None
-    needed = (
-        ("view", "key", "sha256", "source") if isinstance(row, dict) and row.get("status") == "ok" else ("source",)
-    )
-    return row if isinstance(row, dict) and all(isinstance(row.get(name), str) for name in needed) else None
+    if not isinstance(row, dict):
+        return None
+    needed = _OF_VIEW if row.get("status") == "ok" else ("source",)
+    whole = all(isinstance(row.get(name), str) for name in needed)
+    return row if whole and ("view" not in needed or isinstance(row.get("k"), int)) else None

@@ -89,8 +89,13 @@ def _walk(folder: Path, out: Path, recursive: bool, endings: tuple[str, ...], li
         listing.problems.append((str(error.filename), f"folder cannot be read: {error.strerror}"))
 
     skipped = out.resolve()
-    for place, folders, files in os.walk(folder, onerror=unreadable):
+    seen: set[Path] = set()  # links are followed, but no folder is taken twice: a loop ends
+    for place, folders, files in os.walk(folder, onerror=unreadable, followlinks=True):
         here = Path(place)
+        if here.resolve() in seen:
+            folders.clear()
+            continue
+        seen.add(here.resolve())
         visible = [n for n in folders if not n.startswith(".") and (here / n).resolve() != skipped]
         folders.clear()
         for name in visible if recursive else ():

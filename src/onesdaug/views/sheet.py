@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from onesdaug.views.plan import Item
 
 NAME = "sheet.png"
-MAX_ROWS = 24
+MAX_ROWS, MAX_VIEWS = 24, 12
 _CELL = 200  # side of a thumbnail's square
 _GAP, _MARGIN, _HEAD, _CAPTION = 10, 28, 70, 30
 _INK, _QUIET, _FRAME = (24, 24, 27), (113, 113, 122), (228, 228, 231)
@@ -38,9 +38,14 @@ def write_sheet(
     k: int,
     tweaked: Callable[[Item, Image.Image], Image.Image] | None,
     title: str,
+    made: Container[str],
     overwrite: bool = False,
 ) -> Path:
-    """Write OUT/sheet.png from the files a job left; `tweaked` gives the first view's tweak, None no such column."""
+    """Write OUT/sheet.png from the files a job left.
+
+    `tweaked` gives the first view's tweak, None no such column; of the files in OUT only those in `made` are shown,
+    so that a sheet never shows views of other settings under this one's title.
+    """
     from PIL.PngImagePlugin import PngInfo
 
     path = out / NAME
@@ -48,10 +53,12 @@ def write_sheet(
         raise ConfigError(f"{path} is not a sheet of ours and was left as it is; --overwrite replaces it")
     rows = []
     for item in items[:MAX_ROWS]:
-        if row := _row(out, item, k, tweaked):
+        if row := _row(out, item, min(k, MAX_VIEWS), tweaked, made):
             rows.append(row)
-    columns = ["original", *(["tweaked"] if tweaked else []), *(f"view {n}" for n in range(1, k + 1))]
+    columns = ["original", *(["tweaked"] if tweaked else [])]
+    columns += [f"view {n}" for n in range(1, min(k, MAX_VIEWS) + 1)]
     more = f"{len(rows)} of {len(items)} images shown" if len(items) > len(rows) else ""
+    more += f"{', ' * bool(more)}{MAX_VIEWS} of {k} views shown" if k > MAX_VIEWS else ""
     info = PngInfo()
     info.add_text("Software", _MARK)
     temporary = out / ".onesdaug-tmp-sheet"
@@ -60,20 +67,29 @@ def write_sheet(
     return path
 
 
-def _row(out: Path, item: Item, k: int, tweaked: Callable[[Item, Image.Image], Image.Image] | None) -> SheetRow | None:
+def _row(
+    out: Path,
+    item: Item,
+    k: int,
+    tweaked: Callable[[Item, Image.Image], Image.Image] | None,
+    made: Container[str],
+) -> SheetRow | None:
     from onesdaug.data.images import load_image
 
     def stored(name: str) -> Image.Image | None:
-        return _fitted(load_image(out / name)) if (out / name).is_file() else None
+        try:
+            return _fitted(load_image(out / name)) if name in made else None
+        except ImageError:
+            return None
 
     try:
         original = load_image(item.path)
     except ImageError:
         return None  # it has its line in the manifest and on screen
-    pictures: list[Image.Image | None] = []
-    if tweaked:
-        pictures.append(stored(item.tweak(1)) or _fitted(tweaked(item, original)))
-    pictures += [stored(item.view(n)) for n in range(1, k + 1)]
+    views = [stored(item.view(n)) for n in range(1, k + 1)]
+    if not any(views):
+        return None
+    pictures = [_fitted(tweaked(item, original)), *views] if tweaked else views
     size = f"{original.width} x {original.height}"
     return SheetRow(item.source, size, [_fitted(original), *pictures])
 

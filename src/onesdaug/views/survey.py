@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +17,7 @@ from onesdaug.views.manifest import Manifest, view_key
 from onesdaug.views.plan import Item
 
 if TYPE_CHECKING:
-    from onesdaug.augment.operator import Augmenter
+    from onesdaug.augment.operator import Augmenter, Row, View
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -42,6 +42,17 @@ class Survey:
         self.config_json = augmenter.config.model_dump_json()
         self.fingerprint = augmenter.fingerprint
         self.tweaks = task.save_aug and augmenter.config.shape is not None
+        self._augmenter = augmenter
+
+    def geometry(self, rows: list[Row]) -> list[View]:
+        """The tweaks behind views that are there already: stage 1 alone draws the same psi from the same stream."""
+        from onesdaug.augment.operator import Augmenter
+
+        whole = self._augmenter
+        stage = Augmenter(None, whole.config, batch_size=whole.batch_size, device=whole.device, side=whole.side)
+        table = whole.table
+        t0, steps = (table.t0, len(table)) if table is not None else (0, 0)
+        return [replace(view, t0=t0, steps_run=steps) for view in stage.run(rows, tweaked=True)]
 
     def files(self, item: Item, k: int) -> list[tuple[str, str, str]]:
         """Kind, path and manifest field of the checksum of each file of view k."""
