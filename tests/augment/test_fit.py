@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from onesdaug import AugmentConfig, Augmenter
+from onesdaug import AugmentConfig, Augmenter, ShapeTweak
 from onesdaug.augment.fit import from_square, geometry, resize, to_canvas, to_square
 from onesdaug.errors import ImageError
 from tests.conftest import make_image
@@ -64,6 +64,14 @@ def test_extreme_images_work(size: tuple[int, int]) -> None:
         aug = Augmenter.from_pretrained("shape", config=AugmentConfig(fit=fit), device="cpu")
         (view,) = aug(make_image(0, size), k=1)
         assert view.size == size
+
+
+def test_geometry_alone_keeps_the_resolution() -> None:
+    """Without a generator there is no square to fit into: fine detail must survive an identity tweak."""
+    noise = Image.fromarray(np.random.default_rng(0).integers(0, 256, (700, 900, 3), dtype=np.uint8))
+    still = ShapeTweak(rotate=0, stretch=0, translate=0, perspective=0, flip=False)
+    (view,) = Augmenter.from_pretrained("shape", config=AugmentConfig(shape=still), device="cpu")(noise, k=1)
+    assert np.abs(np.asarray(view, int) - np.asarray(noise, int)).max() <= 1
 
 
 def test_too_long_for_crop_says_what_to_do() -> None:

@@ -11,7 +11,7 @@ import torch
 from PIL import Image
 
 from onesdaug import AugmentConfig, Augmenter
-from onesdaug.augment import operator
+from onesdaug.augment import stages
 from tests.conftest import make_image
 from tests.tiny import SIDE
 
@@ -105,7 +105,7 @@ def test_equals_the_pipeline(
     assert ours.table is not None and len(ours.table) == int(10 * strength)
 
     noise = diffusers_noise()
-    monkeypatch.setattr(operator, "normal", lambda streams, shape: noise)
+    monkeypatch.setattr(stages, "normal", lambda streams, shape: noise)
     batch = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float() / 255
     view = ours.tensors(batch, k=1)[0, 0].permute(1, 2, 0).numpy()
     peer = diffusers_view(pipe, image, solver, strength, prompt)

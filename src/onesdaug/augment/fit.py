@@ -36,8 +36,10 @@ class Geometry:
     aspect: float  # true width / height of the canvas, which `squash` does not keep
 
 
-def geometry(height: int, width: int, side: int, fit: Fit) -> Geometry:
-    """Work out how a height × width image meets a square of `side`."""
+def geometry(height: int, width: int, side: int | None, fit: Fit) -> Geometry:
+    """Work out how a height × width image meets a square of `side`; None: it meets none and stays as it is."""
+    if side is None:
+        return Geometry("squash", (height, width), 0, (height, width), (0, 0, height, width), width / height)
     if fit == "squash":
         return Geometry(fit, (height, width), side, (side, side), (0, 0, side, side), width / height)
     scale = side / (max if fit == "pad" else min)(height, width)

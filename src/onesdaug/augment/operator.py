@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 import time
 from collections.abc import Callable, Sequence
@@ -18,20 +17,19 @@ from PIL import Image
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
 from onesdaug.augment.fit import Geometry, from_square, geometry, resize, to_canvas, to_square
-from onesdaug.augment.guidance import guided, guided_steps
 from onesdaug.augment.memory import is_out_of_memory, peak_memory_mb, reset_peak_memory
-from onesdaug.augment.seeds import Seed, image_digest, image_seed, normal, stream, tensor_digests
+from onesdaug.augment.seeds import Seed, image_digest, image_seed, tensor_digests
 from onesdaug.augment.shape import Psi
-from onesdaug.augment.solvers import Table, denoise, table
+from onesdaug.augment.solvers import Table
+from onesdaug.augment.stages import Stages, Task
 from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch, to_pil
 from onesdaug.errors import ConfigError
-from onesdaug.generators.base import Generator, Predictor
+from onesdaug.generators.base import Generator
 from onesdaug.generators.machine import pick_device
 
 log = logging.getLogger("onesdaug")
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
-_SHAPE_SIDE = 512  # working size of the geometry-only operator
 T = TypeVar("T")
 
 
@@ -61,27 +59,11 @@ class View:
     peak_memory_mb: float
 
 
-@dataclass(frozen=True)
-class _Task:
-    """A row on its way through the stages: which image of the batch, its own seed, k and scale."""
-
-    image: int
-    seed: Seed
-    k: int
-    image_scale: float
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """The outcome of one batch, a row per task: squares from the generator, the tweaked canvases, the tweaks."""
-
-    squares: torch.Tensor
-    canvases: list[torch.Tensor]
-    psis: list[Psi] | None
-
-
 class Augmenter:
-    """Makes views with a generator; with `generator=None` the operator stops after stage 1 (geometry only)."""
+    """Makes views with a generator; with `generator=None` the operator stops after stage 1 (geometry only).
+
+    Geometry alone works on images at their own size, unless `side` asks for the square of some generator.
+    """
 
     def __init__(
         self,
@@ -96,17 +78,15 @@ class Augmenter:
         self.config = config or AugmentConfig()
         self.device = torch.device(device) if device is not None else getattr(generator, "device", torch.device("cpu"))
         self.batch_size = batch_size or (16 if self.device.type != "cpu" else 4)
-        self.side = generator.size if generator is not None else side or _SHAPE_SIDE
+        self.side = side if generator is None else generator.size
         self.fingerprint = "shape" if generator is None else _fingerprint(generator)
-        self.table: Table | None = None
-        if generator is not None:
-            c = self.config
-            self.table = table(generator.schedule, c.solver, c.steps, c.noise_level, c.noise_map)
-            # without condition and prompt both sides of guidance are the same: nothing to guide with
-            guidance = c.guidance if c.condition or c.prompt else 1.0
-            self._guided = guided_steps(self.table.t, len(generator.schedule), guidance, c.guidance_interval)
-            self._check_abilities(generator)
+        self.stages = Stages(generator, self.config, self.device)
         self._told_of_memory = False
+
+    @property
+    def table(self) -> Table | None:
+        """The solver's rows that are run; None without a generator."""
+        return self.stages.table
 
     @classmethod
     def from_pretrained(
@@ -186,13 +166,14 @@ class Augmenter:
             raise ConfigError(f"image scales must be finite and not negative, got {scales}")
         geo = geometry(height, width, self.side, self.config.fit)
         canvases = to_canvas(batch.to(self.device, torch.float32), geo)
-        tasks = [_Task(i, seeds[i], n, scales[i]) for i in range(count) for n in _numbers(k)]
+        tasks = [Task(i, seeds[i], n, scales[i]) for i in range(count) for n in _numbers(k)]
 
-        def make(chunk: list[_Task]) -> torch.Tensor:
+        def make(chunk: list[Task]) -> torch.Tensor:
             used = sorted({task.image for task in chunk})
             moved = [replace(task, image=used.index(task.image)) for task in chunk]
-            drawn = self._draw([canvases[i] for i in used], [geo] * len(used), moved)
-            views = from_square(drawn.squares, torch.stack(drawn.canvases), geo)
+            drawn = self.stages.draw([canvases[i] for i in used], [geo] * len(used), moved)
+            squares = drawn.squares if isinstance(drawn.squares, torch.Tensor) else torch.stack(drawn.squares)
+            views = from_square(squares, torch.stack(drawn.canvases), geo)
             return torch.as_tensor(resize(views, height, width)).to(batch.device)
 
         parts = self._chunks(tasks, make)
@@ -206,13 +187,11 @@ class Augmenter:
         if self.generator is None or self.table is None:
             return "shape tweak only (no generator)"
         t0, std = self.table.t0, self.generator.schedule.noise_std(self.table.t0)
-        calls = len(self.table) + sum(self._guided)
+        calls = len(self.table) + sum(self.stages.guided)
         return (
             f"{c.solver}, noise level {c.noise_level:g} ({c.noise_map}) → enters at t={t0} (noise std {std:.2f}), "
             f"{len(self.table)} of {c.steps} steps run, {calls} network rows per view"
         )
-
-    # -- one batch ------------------------------------------------------------------------------------------------
 
     def _run_chunk(self, rows: list[Row], tweaked: bool) -> list[View]:
         started = time.perf_counter()
@@ -226,7 +205,7 @@ class Augmenter:
         known = {images[id(row.image)]: row.digest for row in rows}
         digests = [known[place] or image_digest(im) for place, im in unique.items()]
         tasks = [
-            _Task(
+            Task(
                 place,
                 image_seed(row.seed, digests[place]),
                 row.k,
@@ -235,8 +214,11 @@ class Augmenter:
             for row in rows
             for place in [images[id(row.image)]]
         ]
-        drawn = self._draw(canvases, geos, tasks)
-        squares, tweaks = drawn.squares.cpu(), [canvas.cpu() for canvas in drawn.canvases]
+        drawn = self.stages.draw(canvases, geos, tasks)
+        squares = drawn.squares.cpu() if isinstance(drawn.squares, torch.Tensor) else [s.cpu() for s in drawn.squares]
+        # the tweaked canvases are large; they come to the host only where something of them is shown
+        needed = tweaked or self.config.fit == "crop"
+        tweaks = [canvas.cpu() for canvas in drawn.canvases] if needed else drawn.canvases
         seconds = (time.perf_counter() - started) / len(rows)
         memory = peak_memory_mb(self.device)
         views = []
@@ -256,86 +238,6 @@ class Augmenter:
                 )
             )
         return views
-
-    @torch.no_grad()
-    def _draw(self, canvases: list[torch.Tensor], geos: list[Geometry], tasks: list[_Task]) -> _Drawn:
-        """Stages 1 to 3 for one batch of tasks over the images whose canvases are given."""
-        canvases = [canvas.to(self.device, torch.float32) for canvas in canvases]
-        tweaks, psis = self._tweak(canvases, geos, tasks)
-        x = torch.stack([to_square(tweak, geos[task.image]) for tweak, task in zip(tweaks, tasks, strict=True)])
-        if self.generator is None or self.table is None:
-            return _Drawn(x, tweaks, psis)
-        z = self._noised(self.generator, self.table, x, tasks)
-        positive, negative, scale = self._tokens(self.generator, canvases, geos, tasks)
-        predict = guided(
-            self._predictor(self.generator),
-            torch.from_numpy(self.table.t).to(self.device),
-            positive,
-            negative,
-            scale,
-            self.config.guidance,
-            self._guided,
-        )
-        streams = [stream(task.seed, task.k, "solver") for task in tasks]
-        z = denoise(predict, z, self.table, lambda _: normal(streams, z.shape[1:]).to(z.device))
-        out = self.generator.decode(z).float()
-        if not torch.isfinite(out).all():  # the batch's only host sync; a black picture is not a view
-            raise ConfigError(
-                "the generator returned NaN or infinity; try dtype float32, or a lower guidance or image scale"
-            )
-        return _Drawn(out, tweaks, psis)
-
-    def _tweak(
-        self, canvases: list[torch.Tensor], geos: list[Geometry], tasks: list[_Task]
-    ) -> tuple[list[torch.Tensor], list[Psi] | None]:
-        """Stage 1: x_geom = T_psi(x), in one warp per canvas shape (a single one unless fit is crop)."""
-        shape = self.config.shape
-        if shape is None:
-            return [canvases[task.image] for task in tasks], None
-        psis = [shape.sample(stream(task.seed, task.k, "shape")) for task in tasks]
-        groups: dict[torch.Size, list[int]] = {}
-        for i, task in enumerate(tasks):
-            groups.setdefault(canvases[task.image].shape, []).append(i)
-        out: list[torch.Tensor] = [canvases[0]] * len(tasks)
-        for members in groups.values():
-            rows = torch.stack([canvases[tasks[i].image] for i in members])
-            warped = shape.apply(rows, [psis[i] for i in members], [geos[tasks[i].image].aspect for i in members])
-            for i, row in zip(members, warped, strict=True):
-                out[i] = row
-        return out, psis
-
-    def _noised(self, generator: Generator, rows: Table, x: torch.Tensor, tasks: list[_Task]) -> torch.Tensor:
-        """Stage 2: q(· | x_geom) at t0, in the latent or (the paper's equation) in the pixels before encoding."""
-        streams = [stream(task.seed, task.k, "noise") for task in tasks]
-        if self.config.noise_space == "pixel":
-            pixels = 2 * x - 1
-            noisy = generator.schedule.add_noise(pixels, normal(streams, x.shape[1:]).to(x.device), rows.t0)
-            return generator.encode((noisy + 1) / 2)
-        z = generator.encode(x)
-        return generator.schedule.add_noise(z, normal(streams, z.shape[1:]).to(z.device), rows.t0)
-
-    def _tokens(
-        self, generator: Generator, canvases: list[torch.Tensor], geos: list[Geometry], tasks: list[_Task]
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """Condition rows, the negative rows if guidance is ever on, and the image scale of each row.
-
-        Tokens are made once per image and shared by its views; no cache outlives the batch, so that a batch's result
-        depends on nothing but the batch.
-        """
-        text: dict[str, Any] = {"prompt": self.config.prompt} if self.config.prompt else {}
-        if self.config.condition and any(task.image_scale > 0 for task in tasks):
-            originals = torch.stack([to_square(canvas, geo) for canvas, geo in zip(canvases, geos, strict=True)])
-            positive = generator.image_tokens(originals, **text)[[task.image for task in tasks]]
-            scale = torch.tensor([task.image_scale for task in tasks], dtype=torch.float32, device=self.device)
-        else:
-            positive = generator.null_tokens(len(tasks), **text)
-            scale = torch.zeros(len(tasks), device=self.device)
-        return positive, generator.null_tokens(len(tasks)) if any(self._guided) else None, scale
-
-    def _predictor(self, generator: Generator) -> Predictor:
-        if self.config.attention == "decoupled":
-            return generator.predict
-        return partial(generator.predict, attention=self.config.attention)  # type: ignore[call-arg]
 
     def _chunks(self, items: list[T], make: Callable[[list[T]], Any]) -> list[Any]:
         """`make` over batches of at most batch_size; out of memory halves the batch and the run goes on."""
@@ -357,13 +259,6 @@ class Augmenter:
                 continue
             reset_peak_memory(self.device, free=True)  # outside the except block, which would keep its frames alive
         return out
-
-    def _check_abilities(self, generator: Generator) -> None:
-        """Say at once, not in the middle of a job, that a generator cannot do what the settings ask."""
-        if self.config.prompt and "prompt" not in inspect.signature(generator.image_tokens).parameters:
-            raise ConfigError("this generator takes no text prompt; leave `prompt` empty")
-        if self.config.attention != "decoupled" and "attention" not in inspect.signature(generator.predict).parameters:
-            raise ConfigError(f"this generator has one kind of attention; it cannot do {self.config.attention!r}")
 
 
 def _numbers(k: int) -> range:
