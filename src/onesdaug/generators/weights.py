@@ -23,7 +23,10 @@ def find(source: str | Path, patterns: Sequence[str], what: str) -> Path:
     if folder.is_dir():
         return folder
     if not is_hub_id(source):
-        raise WeightsMissing(f"{what}: there is no folder {source}. Give a folder in diffusers format or a hub id.")
+        raise WeightsMissing(
+            f"{what}: there is no folder {source}. Give sd15, a folder in diffusers format or a hub id "
+            "(or shape, for geometry alone)"
+        )
     try:
         from huggingface_hub import snapshot_download
         from huggingface_hub.errors import HFValidationError, LocalEntryNotFoundError
