@@ -38,7 +38,7 @@ RESULTS = ROOT / "results" / "fewshot.json"
 DOCS = ROOT / "docs" / "fewshot.md"
 BEGIN, END = "<!-- table: results/fewshot.json -->", "<!-- end of table -->"
 
-# 1-shot, 5-shot: the paper's re-implementations (its tables of miniImageNet and CUB) and FEAT's own (its Table 2)
+# 1-shot, 5-shot: the paper's re-implementations (its tables of miniImageNet and CUB) and FEAT's own
 PAPER: dict[str, tuple[float | None, float | None]] = {
     "mini-protonet-res12": (60.01, 75.34),
     "mini-feat-res12": (63.31, 77.90),

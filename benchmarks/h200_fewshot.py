@@ -1,11 +1,13 @@
-"""Train the few-shot checkpoints on a lent GPU machine that keeps nothing and is lent for minutes.
+"""Train the released few-shot checkpoints on a lent GPU machine that keeps nothing and is lent for minutes.
 
-Here (ONESDAUG_DATA set):    python benchmarks/h200_fewshot.py prepare        fills carry/a, carry/b, carry/c
-There, three calls:          python benchmarks/h200_fewshot.py run --take carry/a --stages cub-convnet=30,…
-Here again:                  python benchmarks/h200_fewshot.py unpack FILES_AT --to artifacts/fewshot
-                             python benchmarks/h200_fewshot.py test CHECKPOINT… --data cub
+Here (ONESDAUG_DATA set):    python benchmarks/h200_fewshot.py prepare        fills carry/a, carry/b
+There, call after call:      python benchmarks/h200_fewshot.py run --take carry/a --stages cub-convnet,…
+Here again:                  python benchmarks/h200_fewshot.py unpack FILES_AT        fills carry/candidates
+                             python benchmarks/h200_fewshot.py release
 
-Stages skip what is done and resume what was cut off. Choices are made on validation classes; `test` only reports.
+Stages skip what is done and resume what was cut off; `name=seconds` trains as many epochs as fit instead of the
+recipe's. `release` scores candidates on the whole validation split and writes `artifacts/fewshot`. Test classes are
+never looked at here: that is `benchmarks/fewshot_accuracy.py`.
 """
 
 from __future__ import annotations
@@ -31,42 +33,36 @@ import torch  # noqa: E402
 
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
-from onesdaug.encoders.load import load_encoder  # noqa: E402
-from onesdaug.errors import OnesdaugError  # noqa: E402
-from onesdaug.fewshot.checkpoint import load_head  # noqa: E402
-from onesdaug.fewshot.heads import ProtoNet  # noqa: E402
+from onesdaug.encoders.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
+from onesdaug.fewshot.average import average  # noqa: E402
 from onesdaug.fewshot.loop import OutOfTime  # noqa: E402
 from onesdaug.fewshot.meta import meta_train  # noqa: E402
 from onesdaug.fewshot.pretrain import pretrain  # noqa: E402
 from onesdaug.fewshot.recipes import META, PRETRAIN, MetaConfig, PretrainConfig  # noqa: E402
-from onesdaug.fewshot.validate import Validator  # noqa: E402
 
 PART = 15 * 2**20  # what comes back is at most 16 MiB a file
+GRACE = 15.0  # seconds beyond a stage's own
 VAL_PER_CLASS = 300  # of miniImageNet's 600: what travels is limited too
 
-_CONV, _CONV_PROTO, _CONV_FEAT = PRETRAIN["convnet"], META["convnet", "protonet"], META["convnet", "feat"]
-_RES12_PROTO, _RES12_FEAT = META["res12", "protonet"], META["res12", "feat"]
-# name: (data, starts from, candidates); the candidate with the best validation score is released
-STAGES: dict[str, tuple[str, str | None, list[PretrainConfig] | list[MetaConfig]]] = {
-    "probe-res12": ("cub", None, [PRETRAIN["res12"]]),  # does Res12 run there, and how fast; not kept
-    "cub-convnet": ("cub", None, [_CONV, replace(_CONV, weight_decay=1e-4)]),
-    "cub-protonet-convnet": (
-        "cub", "cub-convnet",
-        [_CONV_PROTO, replace(_CONV_PROTO, lr=1e-3), replace(_CONV_PROTO, use_euclidean=False, lr=1e-3)],
-    ),
-    "cub-feat-convnet": ("cub", "cub-convnet", [_CONV_FEAT, replace(_CONV_FEAT, lr=1e-3, balance=0.1)]),
-    "mini-res12": ("miniimagenet", None, [PRETRAIN["res12"]]),
-    "mini-protonet-res12": ("miniimagenet", "mini-res12", [_RES12_PROTO, replace(_RES12_PROTO, lr=4e-3)]),
-    "mini-feat-res12": ("miniimagenet", "mini-res12", [_RES12_FEAT, replace(_RES12_FEAT, lr=2.5e-3, balance=0.01)]),
-    "mini-convnet": ("miniimagenet", None, [_CONV, replace(_CONV, weight_decay=1e-4)]),
-    "mini-protonet-convnet": ("miniimagenet", "mini-convnet", [_CONV_PROTO, replace(_CONV_PROTO, lr=1e-3)]),
-    "mini-convnet-long": ("miniimagenet", None, [replace(_CONV, crop_scale=(0.5, 1.0), jitter=0.2)]),
-    "mini-protonet-convnet-long": (
-        "miniimagenet", "mini-convnet-long",
-        [replace(_CONV_PROTO, use_euclidean=False, lr=2e-3), replace(_CONV_PROTO, lr=2e-3)],
-    ),
-    "mini-feat-res12-long": ("miniimagenet", "mini-res12", [replace(_RES12_FEAT, lr=5e-3, balance=0.01)]),
-}  # fmt: skip
+# name: (data, starts from, recipe)
+STAGES: dict[str, tuple[str, str | None, PretrainConfig | MetaConfig]] = {
+    "cub-convnet": ("cub", None, PRETRAIN["cub", "convnet"]),
+    "cub-protonet-convnet": ("cub", "cub-convnet", META["cub", "convnet", "protonet"]),
+    "cub-feat-convnet": ("cub", "cub-convnet", META["cub", "convnet", "feat"]),
+    "mini-res12": ("miniimagenet", None, PRETRAIN["miniimagenet", "res12"]),
+    "mini-protonet-res12": ("miniimagenet", "mini-res12", META["miniimagenet", "res12", "protonet"]),
+    "mini-feat-res12": ("miniimagenet", "mini-res12", META["miniimagenet", "res12", "feat"]),
+    "mini-convnet": ("miniimagenet", None, PRETRAIN["miniimagenet", "convnet"]),
+    "mini-protonet-convnet": ("miniimagenet", "mini-convnet", META["miniimagenet", "convnet", "protonet"]),
+}
+# Released weights that are an average: {candidate: share}. Shares were chosen on validation classes.
+AVERAGES: dict[str, dict[str, float]] = {
+    "mini-protonet-res12": {"mini-protonet-res12": 0.5, "mini-res12": 0.5},
+    "mini-feat-res12": {"mini-feat-res12": 0.5, "mini-res12": 0.5},
+    "mini-protonet-convnet": {"mini-protonet-convnet": 0.8, "mini-convnet": 0.2},
+}
+# Trained with Euclidean distances, released with cosine, at the temperature that fits: validation prefers it.
+HEADS: dict[str, dict[str, Any]] = {"mini-protonet-res12": {"metric": "cosine", "temperature": 0.0625}}
 
 
 class Run:
@@ -99,47 +95,29 @@ class Run:
         if not self.smoke:
             return config
         if isinstance(config, PretrainConfig):
-            return replace(config, lr=0.002, batch=20, num_eval_episodes=20, eval_query=3)
-        return replace(config, tasks=1, query=2, episodes_per_epoch=2, num_eval_episodes=20, eval_query=3)
+            return replace(config, epochs=1, lr=0.002, batch=20, num_eval_episodes=20, eval_query=3)
+        return replace(config, max_epoch=1, tasks=1, query=2, episodes_per_epoch=2, num_eval_episodes=20, eval_query=3)
 
-    def stage(self, name: str, seconds: float, grace: float = 15.0) -> dict[str, Any]:
-        """All candidates of a stage within its seconds; the best is released, half precision."""
-        released = self.work / "released" / name
-        if (released / "card.json").is_file():
+    def stage(self, name: str, seconds: float | None) -> dict[str, Any]:
+        """One checkpoint, half precision; with `seconds`, as many epochs as fit."""
+        out = self.work / "released" / name
+        if (out / "card.json").is_file():
             self.log(f"{name}: done already")
-            return dict(json.loads((released / "card.json").read_text()))
-        data, init, candidates = STAGES[name]
+            return dict(json.loads((out / "card.json").read_text()))
+        data, init, recipe = STAGES[name]
         train, val = self.load(data)
-        cards: list[tuple[float, Path, dict[str, Any]]] = []
-        for i, config in enumerate(candidates):
-            assert isinstance(config, PretrainConfig | MetaConfig)
-            out = self.work / "candidates" / f"{name}-{i}"
-            share = seconds / len(candidates)
-            deadline = None if self.smoke else time.monotonic() + share * 1.05 + grace
-            self.log(f"== {name} candidate {i}: {share:.0f} s on {self.device}")
-            shrunk = self.shrink(config)
-            common: dict[str, Any] = {
-                "data_name": data, "device": self.device, "half": True, "seconds": share, "deadline": deadline,
-                "save_seconds": 90, "log": self.log,
-            }  # fmt: skip
-            try:
-                if (out / "card.json").is_file():
-                    card = json.loads((out / "card.json").read_text())
-                elif isinstance(shrunk, PretrainConfig):
-                    card = pretrain(shrunk, train, val, out, **common)
-                else:
-                    card = meta_train(shrunk, self.work / "released" / str(init), train, val, out, **common)
-            except (OutOfTime, OnesdaugError) as error:
-                self.log(f"{name} candidate {i}: {error}")
-                if not cards and i == len(candidates) - 1:
-                    raise
-                continue  # a candidate that diverges or is late must not cost the others
-            cards.append((card["validation"]["score"], out, card))
-            self.log(f"{name} candidate {i}: {summary(card)}")
-        score, best, card = max(cards, key=lambda c: c[0])
-        released.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copytree(best, released)
-        self.log(f"{name}: released candidate {best.name} with validation score {score:.2f}")
+        self.log(f"== {name} on {self.device}")
+        config = self.shrink(recipe)
+        common: dict[str, Any] = {
+            "data_name": data, "device": self.device, "half": True, "seconds": seconds, "save_seconds": 90,
+            "deadline": None if seconds is None or self.smoke else time.monotonic() + seconds * 1.05 + GRACE,
+            "log": self.log,
+        }  # fmt: skip
+        if isinstance(config, PretrainConfig):
+            card = pretrain(config, train, val, out, **common)
+        else:
+            card = meta_train(config, self.work / "released" / str(init), train, val, out, **common)
+        self.log(f"{name}: {summary(card)}")
         return card
 
     def bundle(self, names: list[str]) -> None:
@@ -155,30 +133,6 @@ class Run:
             for i, chunk in enumerate(iter(lambda: handle.read(PART), b"")):
                 (self.out / f"bundle.part{i:02d}").write_bytes(chunk)
 
-    def test(self, folders: list[Path], data: str, root: Path, episodes: int) -> dict[str, Any]:
-        """Test classes, full precision, every shot; nothing is chosen here."""
-        torch.backends.cudnn.allow_tf32 = False
-        split = load_split(data, "test", root)
-        split = split.take(8, 5) if self.smoke else split
-        results: dict[str, Any] = {}
-        for folder in folders:
-            encoder = load_encoder(folder, self.device)
-            head = load_head(folder) or ProtoNet("cosine")
-            protocol = MetaConfig(num_eval_episodes=episodes, eval_query=3 if self.smoke else 15)
-            judge = Validator(split, encoder.preprocess, self.device, protocol, seed=0)
-            rows = [
-                encoder.embed(judge.images[i : i + 256].permute(0, 3, 1, 2)) for i in range(0, len(judge.images), 256)
-            ]
-            features = torch.cat(rows)
-            results[folder.name] = {"data": data, "fingerprint": split.fingerprint, "episodes": episodes}
-            for shot in (1, 5):
-                logits, targets = judge.logits(features, head.to(self.device), shot)
-                hits = 100 * (logits.argmax(-1) == targets).double().mean(1)
-                ci = 1.96 * float(hits.std(correction=0)) / episodes**0.5
-                results[folder.name][f"{shot}shot"] = [round(float(hits.mean()), 3), round(ci, 3)]
-            self.log(f"TEST {folder.name}: {results[folder.name]}")
-        return results
-
 
 def summary(card: dict[str, Any]) -> str:
     scores = {k: round(v, 2) for k, v in card["validation"].items() if isinstance(v, float)}
@@ -186,13 +140,12 @@ def summary(card: dict[str, Any]) -> str:
     return f"{scores} in {card['seconds']} s, {rate}/s, resize {card['preprocess']['resize']}"
 
 
-def prepare(data: Path, carry: Path, smoke: bool) -> None:
-    """Three folders that fit what one call may carry; validation images are the first of each class."""
+def prepare(data: Path, carry: Path) -> None:
+    """Two folders that fit what one call may carry; validation images are the first of each class."""
     mini, cub = data / "miniimagenet", data / "cub"
     plan: dict[str, list[Path]] = {
         "a": [cub / "train.zip", cub / "val.zip", *(mini / f"train-{i}.zip" for i in range(3))],
         "b": [mini / f"train-{i}.zip" for i in range(3, 8)],
-        "c": [mini / "test.zip"],
     }
     for name, files in plan.items():
         for source in files:
@@ -228,7 +181,7 @@ def run(args: argparse.Namespace) -> int:
     for item in filter(None, args.stages.split(",")):
         name, _, seconds = item.partition("=")
         try:
-            task.stage(name, float(seconds))
+            task.stage(name, float(seconds) if seconds else None)
         except OutOfTime as late:  # its state is kept: the next call goes on with it
             task.log(f"{name}: {late}")
             status = 3
@@ -236,14 +189,8 @@ def run(args: argparse.Namespace) -> int:
             task.log(f"{name} failed\n{traceback.format_exc()}")
             status = 4
         else:
-            if not name.startswith("probe"):
-                done.append(name)
+            done.append(name)
             task.bundle(done)
-    if args.test:
-        folders = [args.work / "released" / n for n in STAGES if (args.work / "released" / n).is_dir()]
-        mini = [f for f in folders if f.name.startswith("mini")]
-        results = task.test(mini, "miniimagenet", args.work / "data", args.episodes)
-        (task.out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     task.log(f"finished with {status}")
     return status
 
@@ -260,30 +207,50 @@ def unpack(folder: Path, to: Path) -> None:
     print("\n".join(f"{p.name}: {summary(json.loads((p / 'card.json').read_text()))}" for p in sorted(to.iterdir())))
 
 
+def release(candidates: Path, to: Path, names: list[str]) -> None:
+    """Candidates become what is committed: half precision, scored on the whole validation split."""
+    from fewshot_accuracy import ORDER, measure
+
+    for name in names or ORDER:
+        shares = AVERAGES.get(name, {name: 1.0})
+        loaded = {part: load_checkpoint(candidates / part) for part in shares}
+        tensors = average([(loaded[part][0], share) for part, share in shares.items()])
+        card = loaded[name][1]
+        if len(shares) > 1:
+            card["average_of"] = [
+                {"name": part, "weights": loaded[part][1]["weights"], "share": share} for part, share in shares.items()
+            ]
+        if name in HEADS:
+            card["head"]["trained_with"] = card["head"]["settings"]
+            card["head"]["settings"] = HEADS[name]
+        save_checkpoint(to / name, tensors, card, half=True)
+        precision = "bfloat16" if card["backbone"] == "res12" else "float32"  # float32 takes twice as long
+        found = measure(to / name, "val", ROOT / ".cache" / "fewshot", precision=precision)
+        accuracy = {shot: found[shot]["accuracy"] for shot in ("1shot", "5shot")}
+        described = {key: found[key] for key in ("episodes", "seed", "precision", "data")}
+        card["validation"] = {"full": accuracy | described, "while_training": card["validation"]}
+        save_checkpoint(to / name, tensors, card, half=True)
+        print(f"{name}: {accuracy}")
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["prepare", "run", "unpack", "test"])
-    parser.add_argument("paths", nargs="*", type=Path)
+    parser.add_argument("action", choices=["prepare", "run", "unpack", "release"])
+    parser.add_argument("path", nargs="?", type=Path, help="unpack: the folder with what came back")
     parser.add_argument(
         "--take", nargs="*", type=Path, default=[], help="carried folders to copy into the work folder"
     )
-    parser.add_argument("--stages", default="", help="name=seconds, comma between")
+    parser.add_argument("--stages", default="", help="run: name or name=seconds; release: name; comma between")
     parser.add_argument("--work", type=Path, default=Path("/tmp/fsl"))
-    parser.add_argument("--to", type=Path, default=ROOT / "artifacts" / "fewshot")
-    parser.add_argument("--data", default="miniimagenet")
-    parser.add_argument("--episodes", type=int, default=10_000)
-    parser.add_argument(
-        "--test", action="store_true", help="after the stages: accuracy on miniImageNet's test classes"
-    )
+    parser.add_argument("--candidates", type=Path, default=ROOT / "carry" / "candidates")
     parser.add_argument("--smoke", action="store_true", help="the same path on a few images")
     args = parser.parse_args()
-    root = Path(os.environ.get("ONESDAUG_DATA", "."))
     if args.action == "prepare":
-        prepare(root, ROOT / "carry", args.smoke)
+        prepare(Path(os.environ["ONESDAUG_DATA"]), ROOT / "carry")
     elif args.action == "unpack":
-        unpack(args.paths[0], args.to)
-    elif args.action == "test":
-        print(json.dumps(Run(args.work, args.work / "out", False).test(args.paths, args.data, root, args.episodes)))
+        unpack(args.path, args.candidates)
+    elif args.action == "release":
+        release(args.candidates, ROOT / "artifacts" / "fewshot", [*filter(None, args.stages.split(","))])
     else:
         return run(args)
     return 0

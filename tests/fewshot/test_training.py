@@ -121,6 +121,28 @@ def test_resumed_pretraining_equals_the_uninterrupted(
         pretrain(replace(PRETRAIN, lr=0.01), *data, tmp_path / "cut", log=silent)
 
 
+def test_a_kill_in_the_middle_of_a_step_costs_nothing_but_that_step(
+    data: tuple[Dataset, Dataset], pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = Pretraining.loss
+    seen: list[int] = []
+
+    def killed(self: Pretraining, step: int) -> torch.Tensor:
+        seen.append(step)
+        if step == 3:
+            raise KeyboardInterrupt
+        return whole(self, step)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Pretraining, "loss", killed)
+        with pytest.raises(KeyboardInterrupt):
+            pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic", save_seconds=0, log=silent)
+    said: list[str] = []
+    pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic", log=said.append)
+    assert seen == [0, 1, 2, 3] and "at step 3 of 6" in said[0]
+    assert same(pretrained, tmp_path / "cut")
+
+
 def test_meta_training_resumes_repeats_and_keeps_its_head(
     data: tuple[Dataset, Dataset], pretrained: Path, tmp_path: Path
 ) -> None:

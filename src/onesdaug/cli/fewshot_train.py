@@ -79,7 +79,12 @@ def train(
     from onesdaug.fewshot.meta import meta_train
     from onesdaug.fewshot.pretrain import pretrain
     from onesdaug.fewshot.recipes import (
-        PAPER_FEAT, PAPER_PROTONET, MetaConfig, PretrainConfig, released_meta, released_pretrain,
+        PAPER_FEAT,
+        PAPER_PROTONET,
+        MetaConfig,
+        PretrainConfig,
+        released_meta,
+        released_pretrain,
     )  # fmt: skip
 
     shared: dict[str, Any] = {

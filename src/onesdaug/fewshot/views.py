@@ -70,8 +70,8 @@ class FolderViews:
 
 
 def as_batch(images: NDArray[np.uint8]) -> Tensor:
-    """(B, H, W, 3) uint8 -> (B, 3, H, W) float32 in [0, 1]."""
-    return torch.from_numpy(np.ascontiguousarray(images)).permute(0, 3, 1, 2).float() / 255
+    """(B, H, W, 3) uint8 -> (B, 3, H, W) float32 in [0, 1]; a copy, because cached images are mapped read-only."""
+    return torch.from_numpy(np.array(images)).permute(0, 3, 1, 2).float() / 255
 
 
 def resolve_views(source: str, preset: str | None = None, device: str = "auto") -> Views:
