@@ -30,14 +30,13 @@ def pipelines(request: pytest.FixtureRequest, tiny_sd: Path, tiny_ip: dict[str, 
     )
     from transformers import CLIPTextModel, CLIPTokenizer
 
+    published = PNDMScheduler.from_pretrained(tiny_sd / "scheduler").config
     pipe = StableDiffusionImg2ImgPipeline(
         unet=UNet2DConditionModel.from_pretrained(tiny_sd / "unet"),
         vae=AutoencoderKL.from_pretrained(tiny_sd / "vae"),
         text_encoder=CLIPTextModel.from_pretrained(tiny_sd / "text_encoder"),
         tokenizer=CLIPTokenizer.from_pretrained(tiny_sd / "tokenizer"),
-        scheduler=DDIMScheduler.from_config(
-            PNDMScheduler.from_pretrained(tiny_sd / "scheduler").config, clip_sample=False
-        ),
+        scheduler=DDIMScheduler.from_config(published, clip_sample=False),
         safety_checker=None,
         feature_extractor=None,
         requires_safety_checker=False,
@@ -47,20 +46,14 @@ def pipelines(request: pytest.FixtureRequest, tiny_sd: Path, tiny_ip: dict[str, 
     pipe.load_ip_adapter(str(tiny_ip[kind]), subfolder="models", weight_name=f"{name}.safetensors")
     pipe.set_ip_adapter_scale(0.8)
     pipe.set_progress_bar_config(disable=True)
+    pipe.published_scheduler = published
     return pipe, kind
 
 
 def diffusers_view(pipe: Any, image: Image.Image, solver: str, strength: float, prompt: str) -> np.ndarray:
-    from diffusers import DDIMScheduler, DPMSolverMultistepScheduler, PNDMScheduler
+    from diffusers import DDIMScheduler, DPMSolverMultistepScheduler
 
-    config = PNDMScheduler(
-        beta_start=0.00085,
-        beta_end=0.012,
-        beta_schedule="scaled_linear",
-        skip_prk_steps=True,
-        set_alpha_to_one=False,
-        steps_offset=1,
-    ).config
+    config = pipe.published_scheduler
     if solver == "ddim":
         pipe.scheduler = DDIMScheduler.from_config(config, clip_sample=False)
     else:
