@@ -54,8 +54,15 @@ def save_sd(folder: Path, prediction_type: str = "epsilon") -> Path:
         steps_offset=1,
         prediction_type=prediction_type,
     ).save_pretrained(folder / "scheduler")
+    _as_published(folder / "scheduler" / "scheduler_config.json")
     _save_text(folder)
     return folder
+
+
+def _as_published(file: Path) -> None:
+    """SD 1.5's own file is older than timestep_spacing, so each scheduler made from it has its own default."""
+    config = json.loads(file.read_text())
+    file.write_text(json.dumps({key: value for key, value in config.items() if key != "timestep_spacing"}))
 
 
 def _save_text(folder: Path) -> None:

@@ -20,7 +20,7 @@ SD = {
 }
 
 
-def peer(solver: str, schedule: Schedule) -> Any:
+def peer(solver: str, schedule: Schedule, spacing: dict[str, str]) -> Any:
     """The diffusers scheduler that `solver` stands for, with SD 1.5's settings and its tables in float64.
 
     diffusers keeps them in float32, whose rounding (up to 7e-6 in a step) would hide the algebra under test.
@@ -29,14 +29,14 @@ def peer(solver: str, schedule: Schedule) -> Any:
 
     abar = torch.from_numpy(schedule.abar)
     if solver == "dpm++":
-        scheduler: Any = DPMSolverMultistepScheduler(**SD)
+        scheduler: Any = DPMSolverMultistepScheduler(**SD, **spacing)
         scheduler.alpha_t, scheduler.sigma_t = abar.sqrt(), (1 - abar).sqrt()
         scheduler.lambda_t = scheduler.alpha_t.log() - scheduler.sigma_t.log()
     elif solver == "ddim":
-        scheduler = DDIMScheduler(**SD, clip_sample=False, set_alpha_to_one=False)
+        scheduler = DDIMScheduler(**SD, **spacing, clip_sample=False, set_alpha_to_one=False)
         scheduler.final_alpha_cumprod = abar[0]
     else:
-        scheduler = DDPMScheduler(**SD, clip_sample=False, timestep_spacing="leading")
+        scheduler = DDPMScheduler(**SD, **spacing, clip_sample=False)
     assert (scheduler.alphas_cumprod - abar).abs().max() < 1e-6
     scheduler.alphas_cumprod = abar
     return scheduler
@@ -69,12 +69,14 @@ def peer_step(scheduler: Any, eps: torch.Tensor, t: int, z: torch.Tensor, noise:
 
 @pytest.mark.parametrize("strength", [0.3, 0.7, 1.0])
 @pytest.mark.parametrize("steps", [10, 20, 50])
+@pytest.mark.parametrize("spacing", [None, "leading", "linspace", "trailing"])
 @pytest.mark.parametrize("solver", ["ddpm", "ddpm-ancestral", "ddim", "dpm++"])
-def test_tables_equal_diffusers(solver: str, steps: int, strength: float) -> None:
+def test_tables_equal_diffusers(solver: str, spacing: str | None, steps: int, strength: float) -> None:
     """The same timesteps, the same result of every single step, and the same end of the whole run."""
-    schedule = Schedule.from_scheduler_config({**SD, "set_alpha_to_one": False})
+    asked = {} if spacing is None else {"timestep_spacing": spacing}  # none: as in SD 1.5's own file
+    schedule = Schedule.from_scheduler_config({**SD, **asked, "set_alpha_to_one": False})
     rows = table(schedule, solver, steps, strength)
-    scheduler = peer(solver, schedule)
+    scheduler = peer(solver, schedule, asked)
     timesteps = start_peer(scheduler, steps, strength)
     assert rows.t.tolist() == timesteps.tolist()
 

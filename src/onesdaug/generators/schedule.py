@@ -19,18 +19,21 @@ NoiseMap = Literal["strength", "cumulative"]
 class Schedule:
     """Cumulative products abar_t of a variance-preserving schedule, in float64, t = 0 … T−1 (0-based).
 
-    `offset` and `final_abar` are the two conventions a diffusers scheduler adds: the step offset of its spaced
-    timesteps, and the abar that DDIM takes to lie beyond the last step (SD 1.5: abar_0, not 1).
+    The rest are the conventions a diffusers scheduler adds: the step offset of its spaced timesteps, the abar that
+    DDIM takes to lie beyond the last step (SD 1.5: abar_0, not 1), and the spacing, None for each solver's usual one.
     """
 
     abar: np.ndarray
     offset: int = 0
     final_abar: float = 1.0
+    spacing: Literal["leading", "linspace", "trailing"] | None = None
 
     def __post_init__(self) -> None:
         abar = np.asarray(self.abar, dtype=np.float64)
         if abar.ndim != 1 or abar.size == 0 or not np.all((abar > 0) & (abar <= 1)) or np.any(np.diff(abar) > 0):
             raise ConfigError("a schedule's cumulative alphas must be a falling sequence in (0, 1]")
+        if self.spacing not in (None, "leading", "linspace", "trailing"):
+            raise ConfigError(f"timestep spacing {self.spacing!r} is not known; use leading, linspace or trailing")
         object.__setattr__(self, "abar", abar)
 
     @classmethod
@@ -69,7 +72,8 @@ class Schedule:
             )
         abar = np.cumprod(1.0 - betas)
         final = 1.0 if config.get("set_alpha_to_one", True) else float(abar[0])
-        return cls(abar, offset=int(config.get("steps_offset", 0)), final_abar=final)
+        offset, spacing = int(config.get("steps_offset", 0)), config.get("timestep_spacing")
+        return cls(abar, offset=offset, final_abar=final, spacing=spacing)
 
     def __len__(self) -> int:
         return int(self.abar.size)
