@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -82,3 +83,13 @@ def test_a_released_checkpoint_is_as_good_as_it_says(tmp_path: Path) -> None:
     row = evaluate(bank, head, [Task(episodes=500)], [ViewUse()])[0]
     said = json.loads(accuracy.RESULTS.read_text())["cub-protonet-convnet"]["1shot"]["accuracy"]
     assert abs(100 * row.accuracy.mean - said) < 6
+
+
+def test_the_speed_in_the_docs_is_the_recorded_one() -> None:
+    run = json.loads((accuracy.ROOT / "benchmarks" / "results" / "episodes.json").read_text())
+    ours, theirs = (median(run[name]["seconds"]) for name in ("onesdaug", "easyfsl"))
+    text = (accuracy.ROOT / "docs" / "fewshot.md").read_text()
+    assert f"| onesdaug, two threads | {ours:.2f} | {run['onesdaug']['peak_memory_mb']} MB |" in text
+    assert f"one thread (faster than two) | {theirs:.2f} | – |" in text
+    assert f"{run['speedup']:.0f} times as fast" in text
+    assert run["speedup"] >= 20 and ours < 5 and run["onesdaug"]["peak_memory_mb"] < 2000
