@@ -35,10 +35,10 @@ from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
 from onesdaug.fewshot.average import average  # noqa: E402
-from onesdaug.fewshot.loop import OutOfTime  # noqa: E402
 from onesdaug.fewshot.meta import meta_train  # noqa: E402
 from onesdaug.fewshot.pretrain import pretrain  # noqa: E402
 from onesdaug.fewshot.recipes import META, PRETRAIN, MetaConfig, PretrainConfig  # noqa: E402
+from onesdaug.training.loop import OutOfTime  # noqa: E402
 
 PART = 15 * 2**20  # what comes back is at most 16 MiB a file
 GRACE = 15.0  # seconds beyond a stage's own

@@ -15,12 +15,12 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.fewshot.budget import Stage
 from onesdaug.fewshot.checkpoint import load_head
-from onesdaug.fewshot.loop import OutOfTime, lr_scale, mix
 from onesdaug.fewshot.meta import MetaTraining, meta_train
 from onesdaug.fewshot.pretrain import Pretraining, pretrain
 from onesdaug.fewshot.recipes import PAPER_FEAT, PAPER_PROTONET, MetaConfig, PretrainConfig
+from onesdaug.training.budget import Stage
+from onesdaug.training.loop import OutOfTime, lr_scale, mix
 
 PRETRAIN = PretrainConfig(
     backbone="convnet", epochs=3, batch=12, lr=0.05, eval_every=2, num_eval_episodes=20, eval_query=3, rotate=0.25,

@@ -75,7 +75,6 @@ def train(
 
     from onesdaug.data.registry import load_split
     from onesdaug.encoders.load import BACKBONES
-    from onesdaug.fewshot.loop import OutOfTime
     from onesdaug.fewshot.meta import meta_train
     from onesdaug.fewshot.pretrain import pretrain
     from onesdaug.fewshot.recipes import (
@@ -86,6 +85,7 @@ def train(
         released_meta,
         released_pretrain,
     )  # fmt: skip
+    from onesdaug.training.loop import OutOfTime
 
     shared: dict[str, Any] = {
         "ema": ema, "resize": resize, "seed": seed, "num_eval_episodes": num_eval_episodes, "eval_every": eval_every,

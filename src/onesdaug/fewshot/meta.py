@@ -19,13 +19,13 @@ from onesdaug.encoders.load import build_backbone
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.encoders.res12 import Res12
 from onesdaug.errors import ConfigError
-from onesdaug.fewshot.budget import fit_to_budget
 from onesdaug.fewshot.checkpoint import commit, describe_data, describe_machine
 from onesdaug.fewshot.episodes import sample_episodes
 from onesdaug.fewshot.heads import Head, build_head
-from onesdaug.fewshot.loop import Log, Loop, build_optimizer, mix, mixed_precision, say
 from onesdaug.fewshot.recipes import MetaConfig
 from onesdaug.fewshot.validate import Validator
+from onesdaug.training.budget import fit_to_budget
+from onesdaug.training.loop import Log, Loop, build_optimizer, mix, mixed_precision, say
 
 
 class FewShotModel(nn.Module):

@@ -17,12 +17,12 @@ from onesdaug.encoders.checkpoint import save_checkpoint
 from onesdaug.encoders.load import build_backbone
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.encoders.res12 import Res12
-from onesdaug.fewshot.budget import fit_to_budget
 from onesdaug.fewshot.checkpoint import commit, describe_data, describe_machine
 from onesdaug.fewshot.heads import ProtoNet
-from onesdaug.fewshot.loop import Log, Loop, build_optimizer, mix, mixed_precision, say
 from onesdaug.fewshot.recipes import PretrainConfig
 from onesdaug.fewshot.validate import Validator
+from onesdaug.training.budget import fit_to_budget
+from onesdaug.training.loop import Log, Loop, build_optimizer, mix, mixed_precision, say
 
 
 class BaseClassifier(nn.Module):

@@ -13,8 +13,8 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.fewshot.episodes import Episodes, sample_episodes
 from onesdaug.fewshot.heads import Head
-from onesdaug.fewshot.loop import mixed_precision
 from onesdaug.fewshot.recipes import Optimisation
+from onesdaug.training.loop import mixed_precision
 
 TEMPERATURES = tuple(2.0**k for k in range(-6, 11))
 

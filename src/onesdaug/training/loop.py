@@ -1,4 +1,4 @@
-"""The training loop both stages run: seeds, schedule, averaged weights, validation, resuming.
+"""The training loop every stage runs: seeds, schedule, averaged weights, validation, resuming.
 
 Step i draws all its randomness from (seed, i), so a resumed run needs no random state and repeats itself exactly.
 """
@@ -13,15 +13,39 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from onesdaug.errors import DataError
-from onesdaug.fewshot.recipes import Optimisation
 
 Log = Callable[[str], None]
+
+
+class LoopConfig(Protocol):
+    """What the loop reads of a stage's settings."""
+
+    @property
+    def lr(self) -> float: ...
+    @property
+    def seed(self) -> int: ...
+    @property
+    def ema(self) -> float: ...
+    @property
+    def eval_every(self) -> int: ...
+    @property
+    def warmup_epochs(self) -> float: ...
+    @property
+    def scheduler(self) -> Literal["cosine", "step"]: ...
+    @property
+    def step_size(self) -> int: ...
+    @property
+    def gamma(self) -> float: ...
+    @property
+    def momentum(self) -> float: ...
+    @property
+    def weight_decay(self) -> float: ...
 
 
 class OutOfTime(Exception):
@@ -43,7 +67,7 @@ def mix(seed: int, *parts: int) -> int:
     return state >> 1
 
 
-def lr_scale(config: Optimisation, step: int, steps_per_epoch: int, total: int) -> float:
+def lr_scale(config: LoopConfig, step: int, steps_per_epoch: int, total: int) -> float:
     """Warm-up, then cosine to zero or FEAT's steps."""
     warmup = config.warmup_epochs * steps_per_epoch
     if step < warmup:
@@ -53,7 +77,7 @@ def lr_scale(config: Optimisation, step: int, steps_per_epoch: int, total: int) 
     return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
 
 
-def build_optimizer(config: Optimisation, groups: list[dict[str, Any]], adam: bool) -> torch.optim.Optimizer:
+def build_optimizer(config: LoopConfig, groups: list[dict[str, Any]], adam: bool) -> torch.optim.Optimizer:
     """SGD with Nesterov's momentum, or Adam; each group carries its own `lr`."""
     fused = groups[0]["params"][0].is_cuda  # one kernel for all tensors
     if adam:  # without weight decay, as FEAT: inside Adam it would be scaled like a gradient
@@ -89,7 +113,7 @@ class Loop:
         self,
         model: nn.Module,
         optimizer: torch.optim.Optimizer,
-        config: Optimisation,
+        config: LoopConfig,
         steps_per_epoch: int,
         total: int,
         state: Path | None,

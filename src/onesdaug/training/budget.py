@@ -11,12 +11,11 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from onesdaug.fewshot.loop import Log
-from onesdaug.fewshot.recipes import Optimisation
+from onesdaug.training.loop import Log, LoopConfig
 
 
 class Stage(Protocol):
-    """What both training stages offer."""
+    """What a training stage offers."""
 
     device: torch.device
     steps_per_epoch: int
@@ -24,7 +23,7 @@ class Stage(Protocol):
     @property
     def model(self) -> nn.Module: ...
     @property
-    def config(self) -> Optimisation: ...
+    def config(self) -> LoopConfig: ...
     def loss(self, step: int) -> Tensor: ...
     def scores(self, model: nn.Module) -> dict[str, float]: ...
     def optimizer(self) -> torch.optim.Optimizer: ...
