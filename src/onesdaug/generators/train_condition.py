@@ -1,0 +1,63 @@
+"""Stage 1 of the pocket recipe: the condition encoder, a slim Res12 that classifies the base classes.
+
+It is asked which way an image was turned, too: what answers that knows more than the base classes need.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onesdaug.data.dataset import Dataset
+from onesdaug.data.device_augment import DeviceAugment
+from onesdaug.generators.condition import SlimRes12
+from onesdaug.generators.recipe import EPOCH, StageConfig
+from onesdaug.training.loop import mixed_precision
+
+
+class Questions(nn.Module):
+    """The encoder with one linear layer over the base classes and one over the four quarter turns."""
+
+    def __init__(self, encoder: SlimRes12, n_classes: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        dim = encoder.network.dim
+        self.classes, self.turns = nn.Linear(dim, n_classes), nn.Linear(dim, 4)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        features, _ = self.encoder(x)
+        return self.classes(features), self.turns(features)
+
+
+class ConditionStage:
+    """The data on the device and the loss of one step."""
+
+    steps_per_epoch = EPOCH
+
+    def __init__(self, config: StageConfig, encoder: SlimRes12, train: Dataset, device: torch.device) -> None:
+        self.config, self.device = config, device
+        self.images = torch.from_numpy(train.images).to(device)
+        self.labels = torch.from_numpy(train.labels).to(device)
+        self.model = Questions(encoder, train.n_classes).to(device)
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.augment = DeviceAugment(encoder.side, rotate=0.5)
+
+    def loss(self, step: int) -> Tensor:
+        self.model.encoder.network.anneal(2 * step / max(1, self.config.steps))  # DropBlock comes in slowly
+        rows = torch.randint(len(self.images), (self.config.batch,), device=self.device)
+        images, turns = self.augment(self.images[rows])
+        with mixed_precision(self.device):
+            classes, turned = self.model(images.contiguous(memory_format=torch.channels_last))
+        loss: Tensor = F.cross_entropy(classes.float(), self.labels[rows], label_smoothing=0.1)
+        return loss + F.cross_entropy(turned.float(), turns)
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        return {"score": 0.0}  # nothing is chosen by validation here: the last averaged weights are kept
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        c = self.config
+        return torch.optim.SGD(
+            self.model.parameters(), lr=c.lr, momentum=0.9, nesterov=True, weight_decay=c.weight_decay,
+            fused=self.device.type == "cuda",
+        )  # fmt: skip

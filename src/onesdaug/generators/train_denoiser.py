@@ -1,0 +1,144 @@
+"""Stages 3 and 4 of the pocket recipe: the denoiser with its tokens, and the perceptual polish.
+
+Latents and condition features of a few crops of every image are computed once and stay on the device: a step is
+nothing but gathers and the denoiser.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onesdaug.data.dataset import Dataset
+from onesdaug.data.device_augment import DeviceAugment
+from onesdaug.generators.condition import SlimRes12, measure
+from onesdaug.generators.networks import Autoencoder, Denoiser, Tokens
+from onesdaug.generators.recipe import EPOCH, DenoiserConfig
+from onesdaug.generators.schedule import Schedule
+from onesdaug.generators.train_autoencoder import feature_distance
+from onesdaug.training.loop import mixed_precision
+
+
+class Table:
+    """Of each image, latents of `target_views` crops and condition features of `condition_views` other crops."""
+
+    def __init__(
+        self,
+        train: Dataset,
+        autoencoder: Autoencoder,
+        condition: nn.Module,
+        size: int,
+        target_views: int,
+        condition_views: int,
+        device: torch.device,
+        chunk: int = 512,
+    ) -> None:
+        images = torch.from_numpy(train.images).to(device)
+        self.labels = torch.from_numpy(train.labels).to(device)
+        count = int(torch.bincount(self.labels).min())
+        order = torch.argsort(self.labels, stable=True)
+        # row c: as many images of class c as the smallest class has
+        starts = torch.searchsorted(self.labels[order], torch.arange(train.n_classes, device=device))
+        self.members = order[starts[:, None] + torch.arange(count, device=device)]
+        targets = DeviceAugment(size, crop_scale=(0.5, 1.0), crop_ratio=(0.85, 1.18), jitter=0.0)
+        conditions = DeviceAugment(size, crop_scale=(0.6, 1.0), crop_ratio=(0.85, 1.18), jitter=0.0)
+        self.latents = self._each(images, targets, target_views, chunk, lambda x: (autoencoder.encode(x),))[0]
+        self.whole, self.local = self._each(
+            images, conditions, condition_views, chunk, lambda x: measure(condition, x)
+        )  # fmt: skip
+
+    @staticmethod
+    @torch.no_grad()
+    def _each(images: Tensor, augment: DeviceAugment, views: int, chunk: int, of) -> list[Tensor]:  # type: ignore[no-untyped-def]
+        """(N, views, …) half-precision tensors, one per output of `of`."""
+        made: list[list[Tensor]] = []
+        for _ in range(views):
+            parts = []
+            for rows in images.split(chunk):
+                with mixed_precision(images.device):
+                    parts.append([out.half() for out in of(augment(rows)[0])])
+            made.append([torch.cat(column) for column in zip(*parts, strict=True)])
+        return [torch.stack(column, dim=1) for column in zip(*made, strict=True)]
+
+    def set_statistics(self, tokens: Tokens) -> None:
+        """Condition features leave the encoder standardised by the base classes' mean and deviation."""
+        for name, values in (("g", self.whole[:, 0]), ("l", self.local[:: max(1, len(self.local) // 4096), 0])):
+            flat = values.reshape(-1, values.shape[-1]).float()
+            getattr(tokens, f"mean_{name}").copy_(flat.mean(0))
+            getattr(tokens, f"std_{name}").copy_(flat.std(0) + 1e-3)
+
+
+class Both(nn.Module):
+    """What is trained together."""
+
+    def __init__(self, denoiser: Denoiser, tokens: Tokens) -> None:
+        super().__init__()
+        self.denoiser, self.tokens = denoiser, tokens
+
+    def forward(self, z: Tensor, t: Tensor, whole: Tensor, local: Tensor, same: Tensor, dropped: Tensor) -> Tensor:
+        tokens = self.tokens(whole, local, same)
+        tokens = torch.where(dropped[:, None, None], self.tokens.null.to(tokens.dtype), tokens)
+        out: Tensor = self.denoiser(z, t, tokens)
+        return out
+
+
+class DenoiserStage:
+    """The loss of one step: ||v − v_theta(z_t, t, c)||², and in the polish the feature distance of the x0 it implies."""
+
+    steps_per_epoch = EPOCH
+
+    def __init__(
+        self, config: DenoiserConfig, model: Both, table: Table, autoencoder: Autoencoder, eye: SlimRes12,
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        self.config, self.device, self.table = config, device, table
+        self.model = model.to(device)
+        self.autoencoder = autoencoder.to(device).eval().requires_grad_(False)
+        self.eye = eye.to(device).eval().requires_grad_(False)
+        abar = torch.from_numpy(Schedule.scaled_linear().abar).to(device, torch.float32)
+        self.signal, self.noise = abar.sqrt(), (1 - abar).sqrt()
+
+    def loss(self, step: int) -> Tensor:
+        c, table, n = self.config, self.table, self.config.batch
+        pick = lambda high: torch.randint(high, (n,), device=self.device)  # noqa: E731
+        rows = pick(len(table.latents))
+        z0 = table.latents[rows, pick(c.target_views)].float()
+        coin = torch.rand(n, device=self.device)
+        dropped, same = coin < c.dropped, (coin >= c.dropped) & (coin < c.dropped + c.same_class)
+        other = table.members[table.labels[rows], pick(table.members.shape[1])]
+        source, crop = torch.where(same, other, rows), pick(c.condition_views)
+        whole, local = table.whole[source, crop].float(), table.local[source, crop].float()
+        t = pick(len(self.signal))
+        signal, noise = (root[t][:, None, None, None] for root in (self.signal, self.noise))
+        eps = torch.randn_like(z0)
+        z = signal * z0 + noise * eps
+        with mixed_precision(self.device):
+            v = self.model(z, t, whole, local, same, dropped).float()
+        loss = F.mse_loss(v, signal * eps - noise * z0)
+        if c.perceptual:
+            few = slice(0, c.perceptual_rows)
+            loss = loss + c.perceptual * self._perceptual((signal * z - noise * v)[few], z0[few])
+        return loss
+
+    def _perceptual(self, made: Tensor, real: Tensor) -> Tensor:
+        """How far the x0 implied by v looks from the real one; both are cut and mirrored alike, by chance, so that
+        noise which fools the encoder at one place does not pay."""
+        side = 4 * made.shape[-1]
+        left, top = (int(i) for i in torch.randint(side // 12 + 1, (2,)))  # on the host: nothing waits
+        size = side - side // 12
+        with mixed_precision(self.device):
+            pictures = self.autoencoder.decode(torch.cat([made, real]))[..., top : top + size, left : left + size]
+            got, want = (pictures.flip(-1) if torch.rand(()) < 0.5 else pictures).chunk(2)
+            return feature_distance(self.eye, got, want)
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        return {"score": 0.0}  # the last averaged weights are kept; settings are chosen on validation classes later
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        c = self.config
+        matrices = [p for p in self.model.parameters() if p.ndim > 1]
+        rest = [p for p in self.model.parameters() if p.ndim <= 1]
+        groups = [{"params": matrices, "weight_decay": c.weight_decay, "lr": c.lr},
+                  {"params": rest, "weight_decay": 0.0, "lr": c.lr}]  # fmt: skip
+        return torch.optim.AdamW(groups, lr=c.lr, betas=(0.9, 0.99), fused=self.device.type == "cuda")
