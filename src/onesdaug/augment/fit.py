@@ -7,6 +7,7 @@ crop    the central square is redrawn, the rest stays as the shape tweak left it
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,6 +16,7 @@ from PIL import Image
 from torch.nn.functional import interpolate
 
 from onesdaug.augment.config import Fit
+from onesdaug.augment.seeds import upload
 from onesdaug.data.pixels import to_tensor
 from onesdaug.errors import ImageError
 
@@ -53,6 +55,57 @@ def geometry(height: int, width: int, side: int | None, fit: Fit) -> Geometry:
     return Geometry(fit, (height, width), side, inner, (top, left, side, side), inner[1] / inner[0])
 
 
+@dataclass(frozen=True)
+class Pictures:
+    """Rows of pictures, held as one tensor per size: work is one call per size, never one per picture."""
+
+    parts: list[torch.Tensor]  # (n, 3, h, w)
+    rows: list[np.ndarray]  # rows[p][i], rising in i: which row parts[p][i] is
+
+    @classmethod
+    def of(cls, pictures: torch.Tensor | Sequence[torch.Tensor]) -> Pictures:
+        """From a batch of one size, or (3, h, w) pictures of any sizes."""
+        if isinstance(pictures, torch.Tensor):
+            return cls([pictures], [np.arange(len(pictures))])
+        groups: dict[torch.Size, list[int]] = {}
+        for i, picture in enumerate(pictures):
+            groups.setdefault(picture.shape, []).append(i)
+        rows = [np.array(members) for members in groups.values()]
+        return cls([torch.stack([pictures[i] for i in part]) for part in rows], rows)
+
+    def each(self, change: Callable[[torch.Tensor, np.ndarray], torch.Tensor]) -> Pictures:
+        """`change(part, its rows)` of every part."""
+        return Pictures([change(part, rows) for part, rows in zip(self.parts, self.rows, strict=True)], self.rows)
+
+    def to(self, device: str | torch.device) -> Pictures:
+        """As float32 on a device."""
+        return self.each(lambda part, _: part.to(device, torch.float32))
+
+    def take(self, wanted: np.ndarray) -> Pictures:
+        """Row j of the result is row wanted[j]."""
+        parts, places = [], []
+        for part, rows in zip(self.parts, self.rows, strict=True):
+            here = np.flatnonzero(np.isin(wanted, rows))
+            if here.size:
+                parts.append(part.index_select(0, upload(np.searchsorted(rows, wanted[here]), part.device)))
+                places.append(here)
+        return Pictures(parts, places)
+
+    def dense(self) -> torch.Tensor:
+        """All rows in order, as one batch; their sizes must be equal by now."""
+        if len(self.parts) == 1:
+            return self.parts[0]
+        order = np.argsort(np.concatenate(self.rows))
+        return torch.cat(self.parts).index_select(0, upload(order, self.parts[0].device))
+
+    def split(self) -> list[torch.Tensor]:
+        """The single pictures in order: views of the parts, not copies."""
+        single: dict[int, torch.Tensor] = {}
+        for part, rows in zip(self.parts, self.rows, strict=True):
+            single.update(zip(rows.tolist(), part, strict=True))
+        return [single[row] for row in range(len(single))]
+
+
 def to_canvas(image: Image.Image | torch.Tensor, geo: Geometry) -> torch.Tensor:
     """The canvas (3, h, w) in [0, 1]; a square one for squash and pad. Batches (B, 3, h, w) pass through too."""
     inner = resize(image, *geo.inner)
@@ -62,7 +115,7 @@ def to_canvas(image: Image.Image | torch.Tensor, geo: Geometry) -> torch.Tensor:
     top, left, height, width = geo.window
     rows = np.pad(np.arange(height), (top, geo.side - top - height), mode="symmetric")
     columns = np.pad(np.arange(width), (left, geo.side - left - width), mode="symmetric")
-    return x[..., torch.from_numpy(rows)[:, None], torch.from_numpy(columns)]
+    return x[..., upload(rows, x.device)[:, None], upload(columns, x.device)]
 
 
 def to_square(canvas: torch.Tensor, geo: Geometry) -> torch.Tensor:

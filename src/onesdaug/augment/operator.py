@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -16,12 +16,12 @@ from PIL import Image
 
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
-from onesdaug.augment.fit import Geometry, from_square, geometry, resize, to_canvas, to_square
+from onesdaug.augment.fit import Geometry, Pictures, from_square, geometry, resize, to_canvas, to_square
 from onesdaug.augment.memory import is_out_of_memory, peak_memory_mb, reset_peak_memory
 from onesdaug.augment.seeds import Seed, image_digest, image_seed, tensor_digests
 from onesdaug.augment.shape import Psi
 from onesdaug.augment.solvers import Table
-from onesdaug.augment.stages import Stages, Task
+from onesdaug.augment.stages import Stages, Task, check_finite
 from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch, to_pil
 from onesdaug.errors import ConfigError
@@ -159,27 +159,25 @@ class Augmenter:
         count, (height, width) = batch.shape[0], batch.shape[-2:]
         if seeds is None:
             seeds = [image_seed(seed, digest) for digest in tensor_digests(batch)]
-        scales = [self.config.image_scale] * count if image_scale is None else list(image_scale)
+        scales = [self.config.image_scale] * count if image_scale is None else [float(scale) for scale in image_scale]
         if len(seeds) != count or len(scales) != count:
             raise ConfigError(f"{count} images need {count} seeds and scales, got {len(seeds)} and {len(scales)}")
         if not all(0 <= scale < float("inf") for scale in scales):
             raise ConfigError(f"image scales must be finite and not negative, got {scales}")
         geo = geometry(height, width, self.side, self.config.fit)
-        canvases = to_canvas(batch.to(self.device, torch.float32), geo)
+        canvases = Pictures.of(to_canvas(batch.to(self.device, torch.float32), geo))
         tasks = [Task(i, seeds[i], n, scales[i]) for i in range(count) for n in _numbers(k)]
 
-        def make(chunk: list[Task]) -> torch.Tensor:
-            used = sorted({task.image for task in chunk})
-            moved = [replace(task, image=used.index(task.image)) for task in chunk]
-            drawn = self.stages.draw([canvases[i] for i in used], [geo] * len(used), moved)
-            squares = drawn.squares if isinstance(drawn.squares, torch.Tensor) else torch.stack(drawn.squares)
-            views = from_square(squares, torch.stack(drawn.canvases), geo)
-            return torch.as_tensor(resize(views, height, width)).to(batch.device)
+        def make(chunk: list[Task]) -> tuple[torch.Tensor, torch.Tensor | None]:
+            drawn = self.stages.draw(canvases, [geo] * count, chunk)
+            views = from_square(drawn.squares.dense(), drawn.canvases.dense(), geo)
+            return torch.as_tensor(resize(views, height, width)).to(batch.device), drawn.finite
 
         parts = self._chunks(tasks, make)
+        check_finite(finite for _, finite in parts)
         if not parts:
             return batch.new_zeros((count, k, 3, height, width), dtype=torch.float32)
-        return torch.cat(parts).reshape(count, k, 3, height, width)
+        return torch.cat([views for views, _ in parts]).reshape(count, k, 3, height, width)
 
     def summary(self) -> str:
         """What will really be run, in one line."""
@@ -201,7 +199,7 @@ class Augmenter:
             images.setdefault(id(row.image), len(images))
         unique = {images[id(row.image)]: row.image for row in rows}
         geos = [geometry(im.height, im.width, self.side, self.config.fit) for im in unique.values()]
-        canvases = [to_canvas(im, geo) for im, geo in zip(unique.values(), geos, strict=True)]
+        canvases = Pictures.of([to_canvas(im, geo) for im, geo in zip(unique.values(), geos, strict=True)])
         known = {images[id(row.image)]: row.digest for row in rows}
         digests = [known[place] or image_digest(im) for place, im in unique.items()]
         tasks = [
@@ -215,10 +213,11 @@ class Augmenter:
             for place in [images[id(row.image)]]
         ]
         drawn = self.stages.draw(canvases, geos, tasks)
-        squares = drawn.squares.cpu() if isinstance(drawn.squares, torch.Tensor) else [s.cpu() for s in drawn.squares]
+        check_finite([drawn.finite])
+        squares = drawn.squares.to("cpu").split()
         # the tweaked canvases are large; they come to the host only where something of them is shown
         needed = tweaked or self.config.fit == "crop"
-        tweaks = [canvas.cpu() for canvas in drawn.canvases] if needed else drawn.canvases
+        tweaks = (drawn.canvases.to("cpu") if needed else drawn.canvases).split()
         seconds = (time.perf_counter() - started) / len(rows)
         memory = peak_memory_mb(self.device)
         views = []
@@ -230,7 +229,7 @@ class Augmenter:
                     tweaked=_finish(from_square(to_square(tweaks[i], geo), tweaks[i], geo), geo) if tweaked else None,
                     k=row.k,
                     seed=row.seed,
-                    psi=drawn.psis[i] if drawn.psis is not None else None,
+                    psi=Psi.from_row(drawn.psis[i]) if drawn.psis is not None else None,
                     t0=self.table.t0 if self.table is not None else 0,
                     steps_run=len(self.table) if self.table is not None else 0,
                     seconds=seconds,

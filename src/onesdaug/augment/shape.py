@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
+from onesdaug.augment.seeds import upload
+
 Border = Literal["reflect", "edge", "zeros"]
 _PADDING = {"reflect": "reflection", "edge": "border", "zeros": "zeros"}
 
@@ -28,20 +30,19 @@ class Psi(BaseModel):
     corners: tuple[float, ...] = Field((0.0,) * 8, min_length=8, max_length=8)  # jitter x, y, fraction of the side
     flip: bool = False
 
-    def homography(self, aspect: float = 1.0) -> np.ndarray:
-        """The 3×3 map of image coordinates (corners at ±1) from input to output; `aspect` = width / height.
+    @classmethod
+    def from_row(cls, row: np.ndarray) -> Psi:
+        """From the fourteen numbers of `ShapeTweak.draw`."""
+        angle, sx, sy, tx, ty, *corners, flip = row.tolist()
+        return cls(angle=angle, scale=(sx, sy), shift=(tx, ty), corners=tuple(corners), flip=bool(flip))
 
-        Order: flip, stretch, rotate, corner jitter, shift. Rotation happens where pixels are square.
-        """
-        square = np.diag([aspect, 1.0, 1.0])
-        stretch = np.diag([self.scale[0] * (-1.0 if self.flip else 1.0), self.scale[1], 1.0])
-        cos, sin = math.cos(math.radians(self.angle)), math.sin(math.radians(self.angle))
-        rotate = np.array([[cos, sin, 0.0], [-sin, cos, 0.0], [0.0, 0.0, 1.0]])
-        affine = np.linalg.inv(square) @ rotate @ square @ stretch
-        jitter = _through(_CORNERS, _CORNERS + 2.0 * np.reshape(self.corners, (4, 2)))
-        shift = np.array([[1.0, 0.0, 2.0 * self.shift[0]], [0.0, 1.0, 2.0 * self.shift[1]], [0.0, 0.0, 1.0]])
-        matrix: np.ndarray = shift @ jitter @ affine
-        matrix /= matrix[2, 2]
+    def row(self) -> list[float]:
+        """The fourteen numbers again: angle, s_x, s_y, shift x, y, the eight of the corners, flip."""
+        return [self.angle, *self.scale, *self.shift, *self.corners, float(self.flip)]
+
+    def homography(self, aspect: float = 1.0) -> np.ndarray:
+        """The 3×3 map of image coordinates (corners at ±1) from input to output; `aspect` = width / height."""
+        matrix: np.ndarray = homographies(np.array([self.row()]), [aspect])[0]
         return matrix
 
 
@@ -59,48 +60,81 @@ class ShapeTweak(BaseModel):
     border: Border = Field("reflect", description="what is seen beyond the edge: reflect, edge or zeros")
 
     def sample(self, rng: np.random.Generator) -> Psi:
-        """Draw psi. Always the same fourteen draws, so that one setting never moves another's draw."""
-        angle, sx, sy, tx, ty, *corners = rng.uniform(-1.0, 1.0, size=13).tolist()
-        heads = rng.uniform() < 0.5
-        return Psi(
-            angle=angle * self.rotate,
-            scale=(1.0 + sx * self.stretch, 1.0 + sy * self.stretch),
-            shift=(tx * self.translate, ty * self.translate),
-            corners=tuple(c * self.perspective for c in corners),
-            flip=self.flip and heads,
-        )
+        """Draw one psi."""
+        return Psi.from_row(self.draw([rng])[0])
 
-    def apply(self, images: torch.Tensor, psis: Sequence[Psi], aspects: Sequence[float] | None = None) -> torch.Tensor:
+    def draw(self, streams: Sequence[np.random.Generator]) -> np.ndarray:
+        """Draw a psi from each stream, as rows of fourteen numbers (`Psi.row`): a batch needs no object per view.
+
+        Always the same fourteen draws, so that one setting never moves another's draw.
+        """
+        rows = np.empty((len(streams), 14))
+        for row, rng in zip(rows, streams, strict=True):
+            rng.random(out=row)
+        heads = rows[:, 13] < 0.5
+        spans = [self.rotate, self.stretch, self.stretch, self.translate, self.translate, *[self.perspective] * 8]
+        rows[:, :13] = (2.0 * rows[:, :13] - 1.0) * spans
+        rows[:, 1:3] += 1.0
+        rows[:, 13] = heads & self.flip
+        return rows
+
+    def apply(
+        self, images: torch.Tensor, psis: Sequence[Psi] | np.ndarray, aspects: Sequence[float] | None = None
+    ) -> torch.Tensor:
         """T_psi of each row of (B, 3, H, W); `aspects` gives the true width / height of rows that were squashed."""
         return warp(images, psis, self.border, aspects)
 
 
 def warp(
     images: torch.Tensor,
-    psis: Sequence[Psi],
+    psis: Sequence[Psi] | np.ndarray,
     border: Border = "reflect",
     aspects: Sequence[float] | None = None,
 ) -> torch.Tensor:
-    """Warp each row by its psi: one homography and one bilinear interpolation per row."""
+    """Warp each row by its psi (objects, or rows of numbers): one homography, one bilinear interpolation per row."""
     from kornia.geometry.transform import homography_warp
 
     if len(psis) != images.shape[0]:
         raise ValueError(f"{images.shape[0]} images need as many psi, got {len(psis)}")
     height, width = images.shape[-2:]
     aspects = [width / height] * len(psis) if aspects is None else aspects
+    rows = psis if isinstance(psis, np.ndarray) else np.array([psi.row() for psi in psis])
     # grid_sample reads, for each output place, the input place: the inverse map.
-    inverse = np.stack([np.linalg.inv(p.homography(a)) for p, a in zip(psis, aspects, strict=True)])
-    matrices = torch.from_numpy(inverse).to(images.device, torch.float32)
+    matrices = upload(np.linalg.inv(homographies(rows, aspects)).astype(np.float32), images.device)
     warped: torch.Tensor = homography_warp(
         images.float(), matrices, (height, width), padding_mode=_PADDING[border], align_corners=False
     )
     return warped.to(images.dtype)
 
 
-def _through(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The homography that takes four points to four points (eight linear equations)."""
-    rows, right = [], []
-    for (x, y), (u, v) in zip(source, target, strict=True):
-        rows += [[x, y, 1, 0, 0, 0, -u * x, -u * y], [0, 0, 0, x, y, 1, -v * x, -v * y]]
-        right += [u, v]
-    return np.append(np.linalg.solve(np.array(rows), np.array(right)), 1.0).reshape(3, 3)
+def homographies(rows: np.ndarray, aspects: Sequence[float]) -> np.ndarray:
+    """The (N, 3, 3) maps of N rows of psi, all at once; see `Psi.homography`.
+
+    Order: flip, stretch, rotate, corner jitter, shift. Rotation happens where pixels are square.
+    """
+    square, stretch, rotate, shift = (np.tile(np.eye(3), (len(rows), 1, 1)) for _ in range(4))
+    square[:, 0, 0] = aspects
+    stretch[:, 0, 0], stretch[:, 1, 1] = np.where(rows[:, 13] > 0, -rows[:, 1], rows[:, 1]), rows[:, 2]
+    # math's, not numpy's: those differ in the last bit from one processor to the next, and psi replays exactly
+    angles = [math.radians(angle) for angle in rows[:, 0].tolist()]
+    rotate[:, 0, 0] = rotate[:, 1, 1] = [math.cos(angle) for angle in angles]
+    rotate[:, 0, 1] = [math.sin(angle) for angle in angles]
+    rotate[:, 1, 0] = -rotate[:, 0, 1]
+    shift[:, :2, 2] = 2.0 * rows[:, 3:5]
+    affine = np.linalg.inv(square) @ rotate @ square @ stretch
+    jitter = _through(_CORNERS, _CORNERS + 2.0 * rows[:, 5:13].reshape(-1, 4, 2))
+    matrices: np.ndarray = shift @ jitter @ affine
+    matrices /= matrices[:, 2:, 2:].copy()  # not a view of what is being divided
+    return matrices
+
+
+def _through(source: np.ndarray, targets: np.ndarray) -> np.ndarray:
+    """The homographies (N, 3, 3) that take four points to N times four points (eight linear equations each)."""
+    x, y = source.T
+    left, right = np.zeros((len(targets), 8, 8)), targets.reshape(-1, 8)
+    for axis in (0, 1):  # the equations of u, then those of v
+        goal = targets[:, :, axis]
+        left[:, axis::2, 3 * axis], left[:, axis::2, 3 * axis + 1], left[:, axis::2, 3 * axis + 2] = x, y, 1.0
+        left[:, axis::2, 6], left[:, axis::2, 7] = -goal * x, -goal * y
+    solved = np.linalg.solve(left, right[..., None])[..., 0]
+    return np.append(solved, np.ones((len(targets), 1)), axis=1).reshape(-1, 3, 3)
