@@ -1,0 +1,204 @@
+"""What could views conditioned on an encoder gain? The forecast for the candidates and the released classifiers.
+
+    ONESDAUG_DATA=… python benchmarks/forecast.py [--condition NAME=FOLDER …]
+
+Embeds a random, class-balanced part of miniImageNet (80 images per base class, 150 per validation class), fits
+condition features → classifier features on the base classes, and scores 5-way episodes of the validation classes with
+`onesdaug.analysis.forecast`. No test class is looked at. Features are kept in `.cache/forecast`: the first run takes
+about 15 minutes on two CPU cores, later ones a few. Writes `benchmarks/results/forecast.json` and the table in
+`docs/forecast.md`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shlex
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from benchmarks.fewshot_accuracy import RELEASED, Bfloat16  # noqa: E402
+from onesdaug.analysis.forecast import Forecast, Looks, forecast  # noqa: E402
+from onesdaug.data.dataset import Dataset  # noqa: E402
+from onesdaug.data.registry import load_split  # noqa: E402
+from onesdaug.encoders.base import Encoder  # noqa: E402
+from onesdaug.encoders.load import load_encoder  # noqa: E402
+from onesdaug.fewshot.bank import FeatureBank  # noqa: E402
+from onesdaug.fewshot.checkpoint import commit, describe_machine, load_head  # noqa: E402
+from onesdaug.fewshot.embed import embed  # noqa: E402
+from onesdaug.fewshot.evaluate import Task, evaluate  # noqa: E402
+from onesdaug.fewshot.heads import ProtoNet  # noqa: E402
+
+RESULTS = ROOT / "benchmarks" / "results" / "forecast.json"
+DOCS = ROOT / "docs" / "forecast.md"
+BEGIN, END = "<!-- table: benchmarks/results/forecast.json -->", "<!-- end of table -->"
+
+CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12", "mini-feat-res12")
+CONDITIONS = ("mini-protonet-convnet", "mini-res12")  # besides EfficientNet-Lite0
+PER_CLASS = {"train": 80, "val": 150}
+RIDGES, AMPLIFICATIONS = (0.01, 0.1, 1.0), (1.0, 2.0, 4.0)
+# of the table: the ridge, and its columns of (shot, target, amplification)
+RIDGE, COLUMNS = 0.1, ((1, "self", 1.0), (1, "class", 1.0), (1, "class", 2.0), (5, "class", 1.0))
+
+
+def sample(data: Dataset, per_class: int, rng: np.random.Generator) -> Dataset:
+    """`per_class` random images of every class. Not the first ones: files within a class are not in random order."""
+    chosen = [rng.choice(np.flatnonzero(data.labels == c), per_class, replace=False) for c in range(data.n_classes)]
+    rows = np.sort(np.concatenate(chosen))
+    ids = tuple(data.ids[i] for i in rows)
+    mark = hashlib.sha256("\n".join(ids).encode()).hexdigest()[:8]
+    return Dataset(
+        data.images[rows], data.labels[rows], data.class_names, ids, f"{data.fingerprint}[{len(rows)}:{mark}]"
+    )
+
+
+def open_encoder(spec: str | Path, device: str) -> Encoder:
+    """Res12 runs in bfloat16, as in training's own validation: half the time, the same digits."""
+    encoder = load_encoder(spec, device)
+    if encoder.name.startswith("res12"):
+        encoder.module, encoder.fingerprint = Bfloat16(encoder.module), f"{encoder.fingerprint}-bfloat16"
+    return encoder
+
+
+def embed_parts(spec: str | Path, parts: Mapping[str, Dataset], cache: Path, device: str) -> dict[str, FeatureBank]:
+    """The features of both parts, from the cache where they are there."""
+    encoder = open_encoder(spec, device)
+
+    def say(done: int, total: int) -> None:
+        print(f"\r{encoder.name}: {done} of {total} images", end="" if done < total else "\n", file=sys.stderr)
+
+    return {
+        split: embed(part, encoder, bank_path(cache, encoder, split), dtype=torch.float32, progress=say)
+        for split, part in parts.items()
+    }
+
+
+def bank_path(cache: Path, encoder: Encoder, split: str) -> Path:
+    return cache / f"{encoder.fingerprint}-{split}.safetensors"
+
+
+def as_row(classifier: str, row: Forecast) -> dict[str, Any]:
+    """One row of the JSON, in percent."""
+    return {
+        "classifier": classifier,
+        "condition": row.condition,
+        "target": row.target,
+        "ridge": row.ridge,
+        "amplification": row.amplification,
+        "shot": row.task.shot,
+        "baseline": round(100 * row.baseline.mean, 3),
+        "accuracy": round(100 * row.accuracy.mean, 3),
+        "ci95": round(100 * row.accuracy.ci95, 3),
+        "gain": round(100 * row.gain.difference, 3),
+        "gain_ci95": round(100 * row.gain.ci95, 3),
+        "p_value": float(f"{row.gain.p_value:.2g}"),
+        "relative_gain": round(row.relative_percent, 3),
+    }
+
+
+def dumps(record: Mapping[str, Any], lines: str) -> str:
+    """Indented JSON in which each entry of the list `lines` has one line."""
+    rows = ",\n    ".join(json.dumps(row) for row in record[lines])
+    return json.dumps({**record, lines: ["@"]}, indent=2).replace('"@"', rows) + "\n"
+
+
+def table(record: Mapping[str, Any]) -> str:
+    """Markdown: gain in points and relative, a row for each classifier and condition; the JSON has all settings."""
+    titles = [f"{shot}-shot, {target} ×{a:g}" for shot, target, a in COLUMNS]
+    lines = ["| " + " | ".join(["classifier", "condition", *titles]) + " |", "|---|---|" + "---|" * len(COLUMNS)]
+    keys = ("classifier", "condition", "shot", "target", "amplification")
+    rows = {tuple(r[key] for key in keys): r for r in record["rows"] if r["ridge"] == RIDGE}
+    for classifier in record["classifiers"]:
+        for condition, about in record["conditions"].items():
+            cells = [rows[classifier, condition, *column] for column in COLUMNS]
+            gains = [f"{c['gain']:+.2f} ± {c['gain_ci95']:.2f} ({c['relative_gain']:+.1f} %)" for c in cells]
+            names = [f"`{classifier}` {cells[0]['baseline']:.2f}", f"`{condition}` {about['accuracy']:.2f}"]
+            lines.append("| " + " | ".join([*names, *gains]) + " |")
+    return "\n".join(lines)
+
+
+def with_table(document: str, text: str) -> str:
+    """The document with the block between the markers replaced."""
+    before, rest = document.split(BEGIN)
+    _, after = rest.split(END)
+    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
+
+
+def measure(conditions: Mapping[str, str | Path], args: argparse.Namespace) -> dict[str, Any]:
+    began = time.monotonic()
+    rng = np.random.default_rng(0)
+    whole = {split: load_split("miniimagenet", split, cache=args.cache / "images") for split in PER_CLASS}
+    parts = {split: sample(whole[split], n, rng) for split, n in PER_CLASS.items()}
+    tasks = [Task(5, shot, 15, args.episodes, seed=0) for shot in (1, 5)]
+    seen: dict[str, dict[str, FeatureBank]] = {}
+    about: dict[str, Any] = {}
+    for name, spec in conditions.items():
+        seen[name] = embed_parts(spec, parts, args.cache, args.device)
+        val = seen[name]["val"]
+        own = evaluate(val, ProtoNet("cosine"), tasks[:1], [])[0]
+        about[name] = {"encoder": val.info.encoder, "dim": val.dim, "accuracy": round(100 * own.accuracy.mean, 3)}
+    rows, classifiers = [], {}
+    for name in CLASSIFIERS:
+        banks = embed_parts(RELEASED / name, parts, args.cache, args.device)
+        head = load_head(RELEASED / name) or ProtoNet("cosine")
+        classifiers[name] = {"encoder": banks["val"].info.encoder, "head": type(head).__name__}
+        for condition in conditions:
+            base, novel = (_looks(seen[condition][split], banks[split]) for split in ("train", "val"))
+            found = forecast(base, novel, head, condition, ridges=RIDGES, amplifications=AMPLIFICATIONS, tasks=tasks)
+            rows += [as_row(name, row) for row in found]
+            print(f"{name} with {condition}: {time.monotonic() - began:.0f} s", file=sys.stderr)
+    return {
+        "what": f"gain of averaging classifier features with those predicted from condition features; "
+        f"5-way, 15 queries a class, {args.episodes} episodes, validation classes; percent",
+        "command": shlex.join(["python", "benchmarks/forecast.py", *sys.argv[1:]]),
+        "commit": commit(),
+        "machine": describe_machine(torch.device(args.device)),
+        "data": {
+            split: {"fingerprint": whole[split].fingerprint, "part": part.fingerprint, "per_class": PER_CLASS[split]}
+            for split, part in parts.items()
+        },
+        "episodes": {f"{task.shot}shot": task.sample(val.labels).recipe() for task in tasks},
+        "conditions": about,
+        "classifiers": classifiers,
+        "seconds": round(time.monotonic() - began, 1),
+        "rows": rows,
+    }
+
+
+def _looks(condition: FeatureBank, classifier: FeatureBank) -> Looks:
+    return Looks(condition.features[:, 0], classifier.features[:, 0], classifier.labels)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--condition", action="append", metavar="NAME=FOLDER", help="a checkpoint; may be repeated")
+    parser.add_argument("--episodes", type=int, default=2000)
+    parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "forecast")
+    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
+    args = parser.parse_args(arguments)
+    chosen = args.condition or [f"{name}={RELEASED / name}" for name in CONDITIONS]
+    if bad := [text for text in chosen if "=" not in text]:
+        parser.error(f"--condition wants NAME=FOLDER, not {bad[0]}")
+    conditions = {"efficientnet-lite0": "efficientnet-lite0", **dict(text.split("=", 1) for text in chosen)}
+    record = measure(conditions, args)
+    args.output.parent.mkdir(parents=True, exist_ok=True)
+    args.output.write_text(dumps(record, "rows"))
+    text = table(record)
+    if args.output == RESULTS:
+        DOCS.write_text(with_table(DOCS.read_text(), text))
+    print(text)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""Do views still show their class, and do they differ? Measured by an encoder that was NOT the condition's.
+
+The condition's own encoder would flatter: the generator was trained to please it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from onesdaug.augment.operator import Augmenter
+from onesdaug.data.dataset import Dataset
+from onesdaug.errors import ConfigError, DataError
+from onesdaug.fewshot.embed import Encoder
+from onesdaug.fewshot.views import as_batch
+from onesdaug.statistics import Summary, mean_ci
+
+
+@dataclass(frozen=True)
+class Faithfulness:
+    """Means over images with 95 % intervals; the views of one image are averaged first, they are not independent."""
+
+    cosine: Summary  # of a view to its original
+    agreement: Summary  # share of views whose nearest class centroid is the image's class
+    original_agreement: Summary  # the same of the originals: what agreement can at best be expected to reach
+    diversity: Summary | None  # mean of 1 - cosine over the pairs of views of an image; None for a single view
+
+
+@dataclass(frozen=True)
+class Point(Faithfulness):
+    """One point of the curve."""
+
+    noise_level: float
+    condition: bool
+
+
+def cosines(originals: Tensor, views: Tensor) -> Tensor:
+    """cos(f(x), f(view)): (N, d), (N, K, d) -> (N, K)."""
+    return F.cosine_similarity(originals.unsqueeze(1).double(), views.double(), dim=-1)
+
+
+def diversities(views: Tensor) -> Tensor:
+    """Mean of 1 - cos over the K(K-1)/2 pairs of views: (N, K, d) -> (N,).
+
+    For unit vectors ||Σ v||² = K + 2·Σ cos, so that no pair has to be looked at.
+    """
+    k = views.shape[1]
+    if k < 2:
+        raise ConfigError("diversity needs at least two views of each image")
+    total = F.normalize(views.double(), dim=-1).sum(1)
+    return 1 - (total.square().sum(-1) - k) / (k * (k - 1))
+
+
+def agreements(originals: Tensor, rows: Tensor, labels: Tensor) -> Tensor:
+    """Whether the nearest class centroid is the image's class: originals (N, d), rows (N, K, d) -> (N, K) of 0 and 1.
+
+    Centroids are means of the unit features of the originals, nearest is by cosine. The centroid of an image's own
+    class leaves the image itself out: otherwise a view that copies its original would count as faithful for that.
+    """
+    x = F.normalize(originals.double(), dim=-1)
+    number: Tensor = torch.unique(labels, return_inverse=True)[1]
+    counts = number.bincount()
+    if len(counts) < 2 or counts.min() < 2:
+        raise DataError("agreement needs two classes or more, and two images or more in each")
+    sums = x.new_zeros(len(counts), x.shape[1]).index_add_(0, number, x)
+    others = F.normalize(sums[number] - x, dim=-1)  # the direction is all that counts, sum or mean
+    rows = rows.double()  # not of unit length: a positive factor moves no argmax
+    similarity = rows @ F.normalize(sums, dim=-1).T  # (N, K, C)
+    own = number.view(-1, 1, 1).expand(-1, rows.shape[1], 1)
+    similarity.scatter_(2, own, rows @ others.unsqueeze(2))
+    return (similarity.argmax(-1) == number.unsqueeze(1)).double()
+
+
+def measure(originals: Tensor, views: Tensor, labels: Tensor) -> Faithfulness:
+    """Features of originals (N, d) and of their views (N, K, d), with labels (N,)."""
+    if (
+        originals.ndim != 2
+        or views.ndim != 3
+        or views.shape[::2] != originals.shape
+        or labels.shape != views.shape[:1]
+    ):
+        raise DataError(
+            f"want originals (N, d), views (N, K, d) and N labels, got {tuple(originals.shape)}, "
+            f"{tuple(views.shape)} and {tuple(labels.shape)}"
+        )
+    return Faithfulness(
+        cosine=_over_images(cosines(originals, views)),
+        agreement=_over_images(agreements(originals, views, labels)),
+        original_agreement=_over_images(agreements(originals, originals.unsqueeze(1), labels)),
+        diversity=mean_ci(diversities(views).numpy()) if views.shape[1] > 1 else None,
+    )
+
+
+def curve(
+    augmenter: Augmenter,
+    dataset: Dataset,
+    encoder: Encoder,
+    noise_levels: Sequence[float],
+    k: int = 2,
+    *,
+    conditions: Sequence[bool] = (True, False),
+    seed: int = 0,
+    batch: int = 64,
+    progress: Callable[[int, int], None] = lambda done, total: None,
+) -> list[Point]:
+    """Faithfulness over the noise level, with and without condition; all else as the augmenter has it.
+
+    A view's random streams hang on image, seed and k alone: every point sees the same tweaks and the same noise.
+    """
+    settings = [(level, condition) for condition in conditions for level in noise_levels]
+    labels = torch.as_tensor(dataset.labels)
+    originals = torch.cat([encoder.embed(part) for part in _batches(dataset, batch)]).cpu()
+    points = []
+    for done, (level, condition) in enumerate(settings):
+        progress(done, len(settings))
+        config = augmenter.config.model_copy(update={"noise_level": level, "condition": condition})
+        maker = Augmenter(
+            augmenter.generator,
+            config,
+            batch_size=augmenter.batch_size,
+            device=augmenter.device,
+            side=augmenter.side,
+        )
+        views = torch.cat([_embed_views(encoder, maker.tensors(b, k, seed=seed)) for b in _batches(dataset, batch)])
+        found = measure(originals, views, labels)
+        points.append(Point(**vars(found), noise_level=level, condition=condition))
+    progress(len(settings), len(settings))
+    return points
+
+
+def _batches(dataset: Dataset, batch: int) -> Iterator[Tensor]:
+    return (as_batch(dataset.images[start : start + batch]) for start in range(0, len(dataset), batch))
+
+
+def _embed_views(encoder: Encoder, views: Tensor) -> Tensor:
+    """(B, K, 3, H, W) -> (B, K, d) on the host."""
+    return encoder.embed(views.flatten(0, 1)).cpu().reshape(*views.shape[:2], -1)
+
+
+def _over_images(values: Tensor) -> Summary:
+    """(N, K) -> the mean over images of each image's mean over its views."""
+    return mean_ci(values.mean(1).numpy())
