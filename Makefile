@@ -1,5 +1,5 @@
 # Two commands set up everything on a bare machine with Python >= 3.11 and pip:
-#   make demo    the main job: views of sample photographs, with a contact sheet
+#   make demo    the main job: views of sample photographs (or IMAGES="a.jpg b.jpg"), the accuracy they bring, one page
 #   make test    lint, types, room order and the whole test suite
 PYTHON ?= python3
 VENV   ?= .venv

@@ -1,0 +1,188 @@
+"""`make demo` from photographs to the page, with geometric views and synthetic banks of benchmarks/demo_bank.py."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import demo_bank
+from examples import demo
+from onesdaug.errors import ConfigError, DataError
+from onesdaug.fewshot.bank import BankInfo, FeatureBank
+from onesdaug.fewshot.evaluate import Task
+from onesdaug.report.embedded import evaluate_folder
+from onesdaug.report.table import cells
+from tests.conftest import make_image
+
+CLASSIFIER = "mini-protonet-convnet"
+SOURCES = ("crop-flip", "shape", "pocket")
+PER_CLASS = {CLASSIFIER: 20}
+TASK = Task(episodes=40)
+
+
+def full_bank(source: str, k: int = 4, data: str = "synthetic", shift: float = 0.0) -> FeatureBank:
+    """Eight classes of thirty images; originals are the same for every source, up to `shift`."""
+    rng = torch.Generator().manual_seed(0)
+    centres = torch.randn(8, 1, 1, 16, generator=rng)
+    originals = (centres + torch.randn(8, 30, 1, 16, generator=rng)).flatten(0, 1)
+    views = originals + torch.randn(240, k, 16, generator=torch.Generator().manual_seed(len(source)))
+    names = tuple(f"n{c}" for c in range(8))
+    ids = tuple(f"n{c}/{i}" for c in range(8) for i in range(30))
+    about = {"source": f"/home/someone/{source}", "k": k, "generator": "f00d"}
+    info = BankInfo(names, ids, data, "encoder", about, 0, "c0ffee")
+    labels = torch.arange(8).repeat_interleave(30)
+    return FeatureBank(torch.cat([originals * (1 + shift), views], 1), labels, info)
+
+
+def make(out: Path, sources: dict[str, FeatureBank], parts: int = 0) -> None:
+    """Cut with a checkpoint's card that says all that is needed of one: how its head scores."""
+    card = out.parent / f"{out.name}-released" / CLASSIFIER / "card.json"
+    card.parent.mkdir(parents=True, exist_ok=True)
+    card.write_text(json.dumps({"head": {"name": "protonet", "settings": {"metric": "cosine"}}}))
+    demo_bank.make({CLASSIFIER: sources}, out, PER_CLASS, parts, TASK, card.parents[1])
+
+
+@pytest.fixture(scope="module")
+def banks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("banks")
+    make(out, {s: full_bank(s) for s in SOURCES}, parts=3)
+    return out
+
+
+@pytest.fixture
+def photo(tmp_path: Path) -> Path:
+    path = tmp_path / "photo <&>.png"
+    make_image(0, (48, 36)).save(path)
+    return path
+
+
+def run(images: list[Path], out: Path, banks: Path) -> tuple[int, str]:
+    code = demo.main([str(i) for i in images], "shape", "paper", out, banks, episodes=40)
+    return code, (out / "index.html").read_text(encoding="utf-8")
+
+
+def assert_numbers(page: str, banks: Path) -> None:
+    """Every number of the evaluation stands in the page."""
+    rows = evaluate_folder(banks, TASK).blocks[0].rows
+    assert len(rows) == 1 + 1 + 1 + 3
+    for row in rows:
+        c = cells(row)
+        assert f'{c.accuracy} <span class="ci">± {c.accuracy_ci}' in page
+        assert not c.gain or f'{c.gain} <span class="ci">± {c.gain_ci}' in page
+
+
+def test_the_whole_demo(photo: Path, tmp_path: Path, banks: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, page = run([photo], tmp_path / "out", banks)
+    printed = capsys.readouterr().out
+    assert code == 0
+    assert_numbers(page, banks)
+    assert page.count("data:image/jpeg") == 1 + demo.K
+    assert "photo &lt;&amp;&gt;.png" in page
+    assert not any(text in page for text in (str(tmp_path), "/home", str(demo.ROOT), "http://", "https://"))
+    assert "1S-DAug-3 · pocket" in printed and "docs/pocket.md" in printed
+    assert f"page: {(tmp_path / 'out' / 'index.html').resolve()}" in printed
+    assert (tmp_path / "out" / "views-shape" / "sheet.png").is_file()
+
+
+def test_a_bad_image_loses_neither_the_others_nor_the_table(photo: Path, tmp_path: Path, banks: Path) -> None:
+    bad = tmp_path / "bad.jpg"
+    bad.write_bytes(b"not a picture")
+    code, page = run([bad, photo], tmp_path / "out", banks)
+    assert code == 1
+    assert_numbers(page, banks)
+    assert page.count("data:image/jpeg") == 1 + demo.K
+    assert "<li>bad.jpg: " in page and str(tmp_path) not in page
+
+
+def test_no_image_at_all_still_gives_the_table(tmp_path: Path, banks: Path) -> None:
+    code, page = run([tmp_path / "none.jpg"], tmp_path / "out", banks)
+    assert code == 1
+    assert_numbers(page, banks)
+    assert "no views were made (onesdaug augment ended with code 2" in page
+
+
+def test_missing_banks_are_one_line_and_the_views_are_shown(
+    photo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, page = run([photo], tmp_path / "out", tmp_path / "nothing")
+    lines = [line for line in capsys.readouterr().out.splitlines() if "feature banks" in line]
+    assert code == 1
+    assert len(lines) == 1 and "git checkout -- artifacts/demo" in lines[0] and "demo_bank.py" in lines[0]
+    assert page.count("data:image/jpeg") == 1 + demo.K
+
+
+def test_a_damaged_bank_costs_only_its_rows(banks: Path, tmp_path: Path) -> None:
+    for file in banks.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / f"{CLASSIFIER}.shape.safetensors").write_bytes(b"version https://git-lfs")
+    found = evaluate_folder(tmp_path, TASK)
+    generated = [f"1S-DAug-{k} · pocket" for k in (1, 2, 3)]
+    assert [r.method for r in found.blocks[0].rows] == ["no views (baseline)", "crop + flip, 3 views", *generated]
+    assert len(found.problems) == 1 and "shape views left out" in found.problems[0]
+    assert str(tmp_path) not in found.problems[0]
+    (tmp_path / "card.json").write_text('{"banks": [{}]}')
+    with pytest.raises(DataError, match="not a card"):
+        evaluate_folder(tmp_path)
+
+
+def test_cut_banks_are_balanced_small_and_described(banks: Path) -> None:
+    card = json.loads((banks / "card.json").read_text())
+    assert card["heads"][CLASSIFIER]["name"] == "protonet"
+    assert [entry["source"] for entry in card["banks"]] == list(SOURCES)
+    assert "/home" not in json.dumps(card)
+    loaded = [FeatureBank.load(banks / entry["file"]) for entry in card["banks"]]
+    whole = full_bank("pocket")
+    for entry, bank in zip(card["banks"], loaded, strict=True):
+        assert bank.features.shape == (160, 4, 16) and bank.features.dtype == torch.float16
+        assert torch.bincount(bank.labels).tolist() == [20] * 8
+        assert torch.equal(bank.features[:, 0], loaded[0].features[:, 0]) and bank.info.ids == loaded[0].info.ids
+        assert entry["spread"] > 0 and entry["of_images"] == 240
+        assert entry["bytes"] == (banks / entry["file"]).stat().st_size
+    rows = [whole.info.ids.index(name) for name in loaded[2].info.ids]
+    assert rows == sorted(rows)
+    assert torch.equal(loaded[2].features, whole.features[rows, :4].half())
+
+
+def test_a_smaller_part_lies_inside_a_larger_one_and_the_seed_decides() -> None:
+    labels = full_bank("pocket").labels
+    small, large = (set(demo_bank.part_rows(labels, n, 0).tolist()) for n in (5, 20))
+    assert small < large and small != set(demo_bank.part_rows(labels, 5, 1).tolist())
+    with pytest.raises(ConfigError, match="30 images, 31 asked for"):
+        demo_bank.part_rows(labels, 31, 0)
+
+
+def test_banks_that_cannot_be_compared_or_shown_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out, shape = tmp_path / "out", full_bank("shape")
+    with pytest.raises(DataError, match="differ by up to"):
+        make(out, {"shape": shape, "pocket": full_bank("pocket", shift=0.05)})
+    with pytest.raises(DataError, match="other images"):
+        make(out, {"shape": shape, "pocket": full_bank("pocket", data="another")})
+    with pytest.raises(ConfigError, match="2 stored views"):
+        make(out, {"pocket": full_bank("pocket", k=2)})
+    with pytest.raises(DataError, match="novel test classes only"):
+        make(out, {"pocket": full_bank("pocket", data="b96cfa27ba4eb6db")})  # miniImageNet's validation classes
+    monkeypatch.setattr(demo_bank, "LIMIT", 1000)
+    with pytest.raises(ConfigError, match="the limit is"):
+        make(out, {"shape": shape})
+    assert not out.exists()
+
+
+def test_the_sample_photographs_are_there(tmp_path: Path) -> None:
+    assert [Path(p).stem for p in demo.sample_photographs(tmp_path)] == list(demo.PHOTOGRAPHS)
+    assert all("CC0" in credit or "public domain" in credit for credit in demo.PHOTOGRAPHS.values())
+
+
+def test_the_embedded_banks_are_what_their_card_says() -> None:
+    if not (demo.BANKS / "card.json").is_file():
+        pytest.skip("artifacts/demo is not cut yet: benchmarks/demo_bank.py")
+    files = [file for file in demo.BANKS.iterdir() if file.is_file()]
+    assert sum(file.stat().st_size for file in files) < 16_000_000
+    card = json.loads((demo.BANKS / "card.json").read_text())
+    assert {file.name for file in files} == {"card.json", *(entry["file"] for entry in card["banks"])}
+    assert all(demo_bank.file_hash(demo.BANKS / entry["file"]) == entry["sha256"] for entry in card["banks"])
+    assert not any(path in json.dumps(card) for path in ("/tmp", "/work", "/home", "/root"))
+    found = evaluate_folder(demo.BANKS, TASK)
+    assert found.problems == () and len(found.blocks) == len(card["heads"])
