@@ -39,7 +39,7 @@ from onesdaug.report.embedded import CARD, TASK  # noqa: E402
 
 OUT = ROOT / "artifacts" / "demo"
 RELEASED = ROOT / "artifacts" / "fewshot"
-PER_CLASS = {"mini-protonet-convnet": 80, "mini-protonet-res12": 26}
+PER_CLASS = {"mini-protonet-convnet": 40, "mini-protonet-res12": 26}
 K, SEED, LIMIT, PARTS = 3, 0, 15_000_000, 20
 SAME = 0.02  # originals embedded in two runs may differ by kernels and half precision, not by more
 

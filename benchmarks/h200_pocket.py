@@ -72,12 +72,6 @@ class Run:
             if self.smoke:
                 network = replace(SMOKE.network, global_dim=1280, local_dim=1280)
                 recipe = replace(SMOKE, condition="efficientnet-lite0", network=network)
-            else:
-                recipe = replace(
-                    recipe,
-                    denoiser=replace(recipe.denoiser, seconds=IMAGENET_SECONDS, lr=6e-4),
-                    polish=replace(recipe.polish, seconds=60),
-                )
         facts = {"machine": {"device": str(self.device) if self.device.type == "cpu" else
                              torch.cuda.get_device_name(), "torch": torch.__version__},
                  "commit": os.environ.get("ONESDAUG_COMMIT", "unknown")}  # fmt: skip
@@ -127,12 +121,12 @@ class Run:
 
         if setting["model"] == "crop-flip":
             return CropFlip(**setting.get("config", {}))
-        config = AugmentConfig(**setting.get("config", {}))
+        config = AugmentConfig(**setting.get("config", {}), mode=setting.get("mode"))
         if setting["model"] == "shape":
             return Augmenter(None, config, device=self.device, batch_size=2048)
         from onesdaug.generators.pocket import Pocket
 
-        generator = Pocket.from_pretrained(self.work / setting["model"], mode=setting.get("mode"), device=self.device)
+        generator = Pocket.from_pretrained(self.work / setting["model"], device=self.device)
         if setting.get("weights"):  # an earlier stage's weights instead of the finished ones
             both = torch.load(self.work / f"{setting['model']}.state" / setting["weights"], map_location="cpu")
             generator.denoiser.load_state_dict(_under(both, "denoiser."))
@@ -207,17 +201,19 @@ class Run:
                 self.log(f"{setting['name']}: {shown} ({spent:.1f} s)")
             except Exception:
                 self.log(f"{setting['name']} failed\n{traceback.format_exc()}")
-        bases = {k: round(100 * float(v.mean()), 2) for k, v in arrays.items() if k.endswith("base")}
-        self.log(f"baselines {bases}")
-        name = Path(file).stem
-        (self.out / f"{name}.json").write_text(
-            json.dumps(
-                {"split": split, "data": data.fingerprint, "plan": plan, "rows": rows, "baselines": bases}, indent=1
-            )
-        )
-        np.savez_compressed(
-            self.out / f"{name}.npz", **{k.replace("/", "|"): v.astype(np.float32) for k, v in arrays.items()}
-        )
+            finally:
+                bases = {k: round(100 * float(v.mean()), 2) for k, v in arrays.items() if k.endswith("base")}
+                self.log(f"baselines {bases}")
+                name = Path(file).stem
+                (self.out / f"{name}.json").write_text(
+                    json.dumps(
+                        {"split": split, "data": data.fingerprint, "plan": plan, "rows": rows, "baselines": bases},
+                        indent=1,
+                    )
+                )
+                np.savez_compressed(
+                    self.out / f"{name}.npz", **{k.replace("/", "|"): v.astype(np.float32) for k, v in arrays.items()}
+                )
 
     def sheet(self, file: str) -> None:
         """Views of a few random validation images, to be looked at and not kept: rows of original and views."""
@@ -251,9 +247,6 @@ class Run:
             self.log(f"speed: {count / (time.monotonic() - began):.0f} views/s, {4 * batch} at once")
 
 
-IMAGENET_SECONDS = 240.0
-
-
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
@@ -264,7 +257,7 @@ def prepare(data: Path, carry: Path) -> None:
     plan: dict[str, list[tuple[Path, str]]] = {
         "1": [(mini / f"train-{i}.zip", "miniimagenet") for i in range(6)],
         "2": [(mini / f"train-{i}.zip", "miniimagenet") for i in (6, 7)],
-        "3": [(mini / "val.zip", "miniimagenet"), (fewshot / CLASSIFIERS[0], "fewshot"), (fewshot / CLASSIFIERS[1], "fewshot")],
+        "3": [(mini / "val.zip", "miniimagenet"), *((fewshot / name, "fewshot") for name in CLASSIFIERS[:2])],
         "4": [(fewshot / CLASSIFIERS[2], "fewshot")],
         "5": [(mini / "test.zip", "miniimagenet")],
     }  # fmt: skip
@@ -280,6 +273,12 @@ def prepare(data: Path, carry: Path) -> None:
         print(f"carry/{name}: {size / 2**20:.1f} MiB")
 
 
+def _missing(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    return types.SimpleNamespace
+
+
 def carried_packages(folder: Path) -> None:
     """What the device machine lacks, at the end of the path; kornia wants its image codecs only to read files."""
     if folder.is_dir():
@@ -288,7 +287,8 @@ def carried_packages(folder: Path) -> None:
             import kornia_rs  # noqa: F401
         except ImportError:
             stand_in = types.ModuleType("kornia_rs")
-            stand_in.__getattr__ = lambda name: types.SimpleNamespace  # type: ignore[method-assign]
+            stand_in.__file__ = __file__
+            stand_in.__getattr__ = _missing  # type: ignore[method-assign]
             sys.modules["kornia_rs"] = stand_in
 
 

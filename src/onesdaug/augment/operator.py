@@ -27,8 +27,10 @@ from onesdaug.data.pixels import check_batch, to_pil
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
 from onesdaug.generators.machine import pick_device
+from onesdaug.generators.pocket import Pocket, is_pocket
 
 log = logging.getLogger("onesdaug")
+IP_REPO = "h94/IP-Adapter"
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
 T = TypeVar("T")
 
@@ -91,12 +93,12 @@ class Augmenter:
     @classmethod
     def from_pretrained(
         cls,
-        name: str | Path = "sd15",
+        name: str | Path = "pocket",
         *,
         config: AugmentConfig | None = None,
         preset: str | None = None,
         ip_adapter: bool = True,
-        ip_repo: str | Path = "h94/IP-Adapter",
+        ip_repo: str | Path = IP_REPO,
         ip_weights: str | None = None,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
@@ -104,14 +106,25 @@ class Augmenter:
         vae_tiling: bool = False,
         vae_slicing: bool = False,
     ) -> Augmenter:
-        """`sd15`, a hub id, a local folder in diffusers format, or `shape` (geometry only: no weights)."""
+        """`pocket` (embedded), `pocket-imagenet`, `sd15`, a hub id, a folder, or `shape` (geometry only: no weights).
+
+        A folder is one in diffusers format, or one that `onesdaug generator train` wrote.
+        """
         if config is not None and preset is not None:
             raise ConfigError("give either config or preset, not both")
-        config = config or named_preset(preset or "paper")
+        config = config or named_preset(preset or default_preset(name))
         if str(name) == "shape":
             if config.shape is None:
                 raise ConfigError("model 'shape' makes views by the shape tweak alone, and the shape tweak is off")
             return cls(None, config, batch_size=batch_size, device=pick_device(device))
+        if is_pocket(name):
+            if ip_repo != IP_REPO or ip_weights is not None or vae_tiling or vae_slicing:
+                raise ConfigError(
+                    f"{name} has its own condition encoder and a tiny autoencoder: no IP-Adapter to choose, nothing "
+                    "to tile or slice; leave those options out"
+                )
+            config = config if ip_adapter else config.model_copy(update={"condition": False})
+            return cls(Pocket.from_pretrained(name, device=device, dtype=dtype), config, batch_size=batch_size)
         from onesdaug.generators.stable_diffusion import REPO, StableDiffusion
 
         generator = StableDiffusion.from_pretrained(
@@ -258,6 +271,13 @@ class Augmenter:
                 continue
             reset_peak_memory(self.device, free=True)  # outside the except block, which would keep its frames alive
         return out
+
+
+def default_preset(name: str | Path) -> str:
+    """The settings that go with a model when none are named."""
+    if str(name) == "pocket-imagenet":
+        return "pocket-imagenet"
+    return "pocket" if is_pocket(name) else "paper"
 
 
 def _numbers(k: int) -> range:

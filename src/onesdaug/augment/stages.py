@@ -125,7 +125,8 @@ class Stages:
         text: dict[str, Any] = {"prompt": self.config.prompt} if self.config.prompt else {}
         if self.config.condition and any(task.image_scale > 0 for task in tasks):
             used, places = np.unique(images, return_inverse=True)
-            tokens = generator.image_tokens(_squares(canvases.take(used), geos, used).dense(), **text)
+            asked = {**text, "mode": self.config.mode} if self.config.mode else text
+            tokens = generator.image_tokens(_squares(canvases.take(used), geos, used).dense(), **asked)
             positive = tokens.index_select(0, upload(places, tokens.device))
             scale = upload(np.array([task.image_scale for task in tasks], dtype=np.float32), self.device)
         else:
@@ -142,6 +143,11 @@ class Stages:
         """Say at once, not in the middle of a job, that a generator cannot do what the settings ask."""
         if self.config.prompt and "prompt" not in inspect.signature(generator.image_tokens).parameters:
             raise ConfigError("this generator takes no text prompt; leave `prompt` empty")
+        if self.config.mode and "mode" not in inspect.signature(generator.image_tokens).parameters:
+            raise ConfigError(
+                f"this generator knows one kind of condition, not mode {self.config.mode!r}: that setting, and the "
+                "presets whose names begin with pocket, are for the pocket generators"
+            )
         if self.config.attention != "decoupled" and "attention" not in inspect.signature(generator.predict).parameters:
             raise ConfigError(f"this generator has one kind of attention; it cannot do {self.config.attention!r}")
 

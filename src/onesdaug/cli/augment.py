@@ -46,8 +46,13 @@ def augment(
         bool, typer.Option("--overwrite", help="Replace files that hold something else; finished views stay.")
     ] = False,
     preset: Annotated[
-        str, typer.Option(rich_help_panel=_OPERATOR, help="paper, paper-fast (dpm++, 10 steps) or vlm.")
-    ] = "paper",
+        str | None,
+        typer.Option(
+            rich_help_panel=_OPERATOR,
+            help="paper, paper-fast (dpm++, 10 steps), vlm, pocket, pocket-fast, pocket-faithful or pocket-imagenet; "
+            "unset: the model's own.",
+        ),
+    ] = None,
     noise_level: Annotated[
         float | None, typer.Option(rich_help_panel=_OPERATOR, help="eta: 0 keeps the image, 1 is pure noise.")
     ] = None,
@@ -78,6 +83,12 @@ def augment(
     attention: Annotated[
         str | None, typer.Option(rich_help_panel=_OPERATOR, help="Image tokens: decoupled or concat.")
     ] = None,
+    mode: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_OPERATOR, help="pocket: the condition is this image (self) or its class (class)."
+        ),
+    ] = None,
     prompt: Annotated[str | None, typer.Option(rich_help_panel=_OPERATOR, help="Text prompt.")] = None,
     fit: Annotated[
         str | None, typer.Option(rich_help_panel=_OPERATOR, help="Non-square images: squash, pad or crop.")
@@ -97,8 +108,12 @@ def augment(
         float | None, typer.Option(rich_help_panel=_SHAPE, help="Corner jitter, ± this part of the side.")
     ] = None,
     model: Annotated[
-        str, typer.Option(rich_help_panel=_MODEL, help="sd15, a hub id, a folder, or shape (geometry only).")
-    ] = "sd15",
+        str,
+        typer.Option(
+            rich_help_panel=_MODEL,
+            help="pocket (embedded), pocket-imagenet, sd15, a hub id, a folder, or shape (geometry only).",
+        ),
+    ] = "pocket",
     ip_repo: Annotated[
         str, typer.Option(rich_help_panel=_MODEL, help="Where the IP-Adapter weights are.")
     ] = "h94/IP-Adapter",
@@ -137,6 +152,7 @@ def augment(
         "condition": ip_adapter,
         "image_scale": ip_scale,
         "attention": attention,
+        "mode": mode,
         "prompt": prompt,
         "fit": fit,
     }
@@ -146,7 +162,9 @@ def augment(
         "translate": shape_aug_translate,
         "perspective": shape_aug_persp,
     }
-    config = _config(preset, settings, shape_aug, tweak)
+    from onesdaug.augment.operator import default_preset
+
+    config = _config(preset or default_preset(model), settings, shape_aug, tweak)
     if model == "shape" and (
         idle := [name for name, value in settings.items() if value is not None and name != "fit"]
     ):

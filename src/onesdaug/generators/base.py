@@ -22,7 +22,8 @@ class Generator(Protocol):
     """An image-conditioned latent diffusion model. Images are (B, 3, size, size) in [0, 1].
 
     Optional, used only when asked for: `image_tokens(x, prompt)` and `null_tokens(n, prompt)` for text prompts,
-    `predict(..., attention=…)` for concatenated image tokens, and the attributes `device`, `dtype`, `fingerprint`.
+    `image_tokens(x, mode=…)` for a generator with several kinds of condition, `predict(..., attention=…)` for
+    concatenated image tokens, and the attributes `device`, `dtype`, `fingerprint`.
     """
 
     size: int  # side of the square images it works on

@@ -1,12 +1,13 @@
 """Condition encoders of the pocket generators: what the denoiser is told about the original image.
 
 `pocket` looks through a slim Res12 that has seen base classes only; `pocket-imagenet` through EfficientNet-Lite0,
-which has seen all of ImageNet: the kind of outside knowledge the paper's generator has.
+which has seen all of ImageNet: the kind of outside knowledge the paper's generator has. Both map x (B, 3, S, S) in
+[0, 1] to a global feature (B, g) and local ones (B, GRID², l).
 """
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -18,12 +19,6 @@ from onesdaug.errors import ConfigError
 
 WIDTHS = (56, 112, 224, 352)
 GRID = 5  # local tokens: GRID × GRID places
-
-
-class Condition(Protocol):
-    """x (B, 3, S, S) in [0, 1] → the global feature (B, g) and the local ones (B, GRID², l)."""
-
-    def __call__(self, x: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 class SlimRes12(nn.Module):
@@ -56,13 +51,13 @@ class EfficientLite(nn.Module):
         super().__init__()
         from onesdaug.encoders.efficientnet import LITE, load_efficientnet
 
-        self.network = load_efficientnet().module.network  # type: ignore[union-attr]
+        self.network: Any = load_efficientnet().module.network
         self.preprocess = LITE
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h = F.interpolate(x.float(), (224, 224), mode="bicubic", align_corners=False).clamp(0, 1)
         h = self.preprocess.normalise(h).to(next(self.parameters()).dtype)
-        last: Tensor = self.network.extract_features(h)  # type: ignore[operator]
+        last: Tensor = self.network.extract_features(h)
         return last.mean((2, 3)), F.adaptive_avg_pool2d(last, GRID).flatten(2).transpose(1, 2)
 
 
@@ -78,7 +73,7 @@ def build_condition(name: str, widths: tuple[int, int, int, int] = WIDTHS) -> nn
     raise ConfigError(f"condition encoder {name!r} is none of {', '.join(ENCODERS)}")
 
 
-def feature_sizes(name: str, widths: tuple[int, int, int, int] = WIDTHS) -> int:
+def feature_size(name: str, widths: tuple[int, int, int, int] = WIDTHS) -> int:
     return widths[-1] if name == "slim-res12" else 1280
 
 

@@ -184,9 +184,10 @@ class Denoiser(nn.Module):
         self.skips = nn.ModuleList(nn.Linear(2 * d, d) for _ in range(config.depth // 2))
         self.grow = Upsample(d, w)
         self.up1, self.up2 = ResBlock(2 * w, w, d), ResBlock(w, w, d)
-        self.leave = nn.Sequential(Norm(w), nn.SiLU(), nn.Conv2d(w, config.channels, 3, padding=1))
+        last = nn.Conv2d(w, config.channels, 3, padding=1)
+        self.leave = nn.Sequential(Norm(w), nn.SiLU(), last)
         nn.init.zeros_(self.modulation.weight)
-        nn.init.zeros_(self.leave[-1].weight)
+        nn.init.zeros_(last.weight)
 
     def forward(self, z: Tensor, t: Tensor, tokens: Tensor) -> Tensor:
         emb = self.time(sinusoids(t, 256).to(z.dtype)) + self.summary(tokens[:, 0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ MODES = ("self", "class")
 class Pocket:
     """The Generator protocol over an autoencoder, a denoiser and a condition encoder.
 
-    `mode` says what the condition means to the denoiser: `self`, this very image; `class`, an image of the same
-    class, known through one global token.
+    The condition means one of two things to the denoiser: `self`, this very image; `class`, an image of the same
+    class, known through one global token. `mode` is the one taken unless `image_tokens` is told.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class Pocket:
     ) -> None:
         if mode not in MODES:
             raise ConfigError(f"mode {mode!r} is none of {', '.join(MODES)}")
-        self.config, self.mode, self.fingerprint = config, mode, fingerprint and f"{fingerprint}-{mode}"
+        self.config, self.mode, self.fingerprint = config, mode, fingerprint
         self.condition, self.autoencoder, self.denoiser, self.tokens = condition, autoencoder, denoiser, tokens
         for module in (condition, autoencoder, denoiser, tokens):
             module.eval().requires_grad_(False)
@@ -55,11 +56,10 @@ class Pocket:
         cls,
         name: str | Path = "pocket",
         *,
-        mode: str | None = None,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
     ) -> Pocket:
-        """`pocket`, `pocket-imagenet`, or a folder that `onesdaug generator train` wrote. Never touches the network."""
+        """`pocket`, `pocket-imagenet`, or a folder that `onesdaug generator train` wrote. Never uses the network."""
         folder = locate(name)
         tensors, card = load_checkpoint(folder)
         if card.get("kind") != KIND:
@@ -74,7 +74,7 @@ class Pocket:
         for key, module in parts.items():
             module.load_state_dict(part(tensors, key))
         chosen = pick_device(device)
-        made = cls(config, condition, **parts, mode=mode or card["mode"], fingerprint=card["weights"])
+        made = cls(config, condition, **parts, mode=card["mode"], fingerprint=card["weights"])
         made.card = card
         return made.to(chosen, pick_dtype(dtype, chosen))
 
@@ -96,10 +96,11 @@ class Pocket:
         return self.autoencoder.decode(z.to(self.dtype)).float().clamp(0, 1)
 
     @torch.no_grad()
-    def image_tokens(self, x: Tensor) -> Tensor:
+    def image_tokens(self, x: Tensor, mode: str | None = None) -> Tensor:
         whole, local = measure(self.condition, x.to(self.device))
-        same_class = torch.full((len(x),), self.mode == "class", device=self.device)
-        return self.tokens(whole.to(self.dtype), local.to(self.dtype), same_class).float()
+        same_class = torch.full((len(x),), (mode or self.mode) == "class", device=self.device)
+        tokens: Tensor = self.tokens(whole.to(self.dtype), local.to(self.dtype), same_class)
+        return tokens.float()
 
     def null_tokens(self, n: int) -> Tensor:
         return self.tokens.null.float().expand(n, -1, -1)
@@ -109,7 +110,7 @@ class Pocket:
         """eps from v; the image scale leads from the tokens of "no image" (0) to the image's own (1) and beyond."""
         null = self.tokens.null.float()
         tokens = null + image_scale[:, None, None] * (tokens - null)
-        v = self.denoiser(z.to(self.dtype), t, tokens.to(self.dtype)).float()
+        v: Tensor = self.denoiser(z.to(self.dtype), t, tokens.to(self.dtype)).float()
         signal, noise = (root[t][:, None, None, None] for root in (self._signal, self._noise))
         return signal * v + noise * z
 
@@ -138,8 +139,6 @@ def is_pocket(name: str | Path) -> bool:
     card = Path(name).expanduser() / "card.json"
     if not card.is_file():
         return False
-    import json
-
     try:
         return bool(json.loads(card.read_text()).get("kind") == KIND)
     except ValueError:

@@ -18,7 +18,7 @@ KL = 1e-6
 
 
 def feature_distance(eye: SlimRes12, made: Tensor, real: Tensor) -> Tensor:
-    """Mean squared distance of the unit-length features at every place of blocks 1 to 4 (LPIPS without its weights)."""
+    """Mean squared distance of unit-length features over the places of blocks 1 to 4 (LPIPS without its weights)."""
     with torch.no_grad():
         wanted = eye.maps(real)
     total = made.new_zeros(())
@@ -75,5 +75,5 @@ class AutoencoderStage:
         """Latents of unit variance are what the noise schedule expects."""
         model.scale.fill_(1.0)
         rows = torch.randperm(len(self.images), device=self.device)[:2048]
-        z = torch.cat([model.encode(self.augment(self.images[part])[0]) for part in rows.split(256)])
+        z = torch.cat([model.encode(self.augment(self.images[part])[0]) for part in torch.split(rows, 256)])
         model.scale.fill_(1.0 / float(z.std()))

@@ -6,6 +6,8 @@ nothing but gathers and the denoiser.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -50,12 +52,14 @@ class Table:
 
     @staticmethod
     @torch.no_grad()
-    def _each(images: Tensor, augment: DeviceAugment, views: int, chunk: int, of) -> list[Tensor]:  # type: ignore[no-untyped-def]
+    def _each(
+        images: Tensor, augment: DeviceAugment, views: int, chunk: int, of: Callable[[Tensor], Sequence[Tensor]]
+    ) -> list[Tensor]:
         """(N, views, …) half-precision tensors, one per output of `of`."""
         made: list[list[Tensor]] = []
         for _ in range(views):
             parts = []
-            for rows in images.split(chunk):
+            for rows in torch.split(images, chunk):
                 with mixed_precision(images.device):
                     parts.append([out.half() for out in of(augment(rows)[0])])
             made.append([torch.cat(column) for column in zip(*parts, strict=True)])
@@ -84,7 +88,7 @@ class Both(nn.Module):
 
 
 class DenoiserStage:
-    """The loss of one step: ||v − v_theta(z_t, t, c)||², and in the polish the feature distance of the x0 it implies."""
+    """The loss of one step: ||v − v_theta(z_t, t, c)||², and in the polish the feature distance of its x0."""
 
     steps_per_epoch = EPOCH
 
@@ -101,7 +105,10 @@ class DenoiserStage:
 
     def loss(self, step: int) -> Tensor:
         c, table, n = self.config, self.table, self.config.batch
-        pick = lambda high: torch.randint(high, (n,), device=self.device)  # noqa: E731
+
+        def pick(high: int) -> Tensor:
+            return torch.randint(high, (n,), device=self.device)
+
         rows = pick(len(table.latents))
         z0 = table.latents[rows, pick(c.target_views)].float()
         coin = torch.rand(n, device=self.device)

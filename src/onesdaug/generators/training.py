@@ -2,8 +2,8 @@
 
     encoder ─► autoencoder ─► denoiser ─► polish ─► NAME/model-*.safetensors + card.json
 
-Every finished stage lies in NAME.state and is not run again; a stage that was cut off goes on where it was. A generator
-with another condition encoder starts from a finished one (`init`): it takes over the autoencoder and the denoiser.
+Every finished stage lies in NAME.state and is not run again; a stage that was cut off goes on where it was. A
+generator with another condition encoder starts from a finished one (`init`): it takes over autoencoder and denoiser.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import load_checkpoint, part, save_checkpoint
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.generators.condition import SlimRes12, build_condition, feature_sizes
+from onesdaug.generators.condition import SlimRes12, build_condition, feature_size
 from onesdaug.generators.networks import Autoencoder, Denoiser, Tokens
 from onesdaug.generators.pocket import KIND
 from onesdaug.generators.recipe import Recipe, StageConfig
@@ -106,7 +106,7 @@ def train(
         raise ConfigError("a condition encoder from outside needs --init, a finished generator; slim-res12 needs none")
     device = torch.device(device)
     config = recipe.network
-    size = feature_sizes(recipe.condition, recipe.widths)
+    size = feature_size(recipe.condition, recipe.widths)
     if (config.global_dim, config.local_dim) != (size, size):
         raise ConfigError(f"{recipe.condition} gives features of {size}, the network expects {config.global_dim}")
     torch.manual_seed(0)

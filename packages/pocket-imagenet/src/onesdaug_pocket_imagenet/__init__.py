@@ -1,0 +1,1 @@
+"""Weights of the pocket-imagenet generator; `onesdaug` finds them here."""
