@@ -13,7 +13,7 @@ from PIL import Image
 
 from onesdaug import AugmentConfig, Augmenter, Schedule, ShapeTweak
 from onesdaug.augment.config import PRESETS, preset
-from onesdaug.augment.operator import Row
+from onesdaug.augment.operator import Row, default_preset
 from onesdaug.augment.shape import warp
 from onesdaug.data.pixels import to_tensor
 from onesdaug.errors import ConfigError
@@ -237,6 +237,33 @@ def test_presets_are_the_papers() -> None:
     assert all(isinstance(preset(name), AugmentConfig) for name in PRESETS)
 
 
+def test_the_pocket_presets() -> None:
+    assert set(PRESETS) == {
+        "paper", "paper-fast", "vlm", "pocket", "pocket-fast", "pocket-faithful", "pocket-imagenet"
+    }  # fmt: skip
+    pockets = {name: preset(name) for name in PRESETS if name.startswith("pocket")}
+    assert all(config.solver == "dpm++" and config.noise_map == "cumulative" for config in pockets.values())
+    assert {name: config.mode for name, config in pockets.items()} == {
+        "pocket": "class", "pocket-fast": "class", "pocket-faithful": "self", "pocket-imagenet": "class"
+    }  # fmt: skip
+    full, fast = pockets["pocket"], pockets["pocket-fast"]
+    assert fast.steps < full.steps and fast == full.model_copy(update={"steps": fast.steps})
+    assert pockets["pocket-faithful"].noise_level < full.noise_level
+    assert all(preset(name).mode is None for name in PRESETS if name not in pockets)
+
+
+def test_a_model_brings_its_preset(tiny_sd: Path, tmp_path: Path) -> None:
+    (tmp_path / "card.json").write_text('{"kind": "pocket"}')
+    models = {"pocket": "pocket", "pocket-imagenet": "pocket-imagenet", tmp_path: "pocket", str(tmp_path): "pocket",
+              "sd15": "paper", "shape": "paper", tiny_sd: "paper", tmp_path / "none": "paper"}  # fmt: skip
+    assert {name: default_preset(name) for name in models} == models
+    default = Augmenter.from_pretrained(device="cpu")
+    assert default.config == preset("pocket") and default.side == 96
+    assert Augmenter.from_pretrained("pocket", preset="pocket-fast", device="cpu").config == preset("pocket-fast")
+    off = Augmenter.from_pretrained("pocket", ip_adapter=False, device="cpu").config
+    assert off == preset("pocket", condition=False)
+
+
 # -- memory -----------------------------------------------------------------------------------------------------------
 
 
@@ -295,6 +322,20 @@ def test_a_generator_without_text_or_concat_says_so() -> None:
         Augmenter(Counting(), AugmentConfig(prompt="a cat"))
     with pytest.raises(ConfigError, match="concat"):
         Augmenter(Counting(), AugmentConfig(attention="concat"))
+    with pytest.raises(ConfigError, match="knows one kind of condition, not mode 'class'"):
+        Augmenter(Counting(), AugmentConfig(mode="class"))
+
+
+def test_what_pocket_cannot_do_and_what_only_pocket_can(tiny_sd: Path, tiny_ip: dict[str, Path]) -> None:
+    with pytest.raises(ConfigError, match="presets whose names begin with pocket, are for the pocket generators"):
+        Augmenter.from_pretrained(tiny_sd, preset="pocket", ip_repo=tiny_ip["base"], device="cpu")
+    for options in ({"ip_weights": "x.safetensors"}, {"ip_repo": tiny_ip["base"]}, {"vae_tiling": True},
+                    {"vae_slicing": True}):  # fmt: skip
+        with pytest.raises(ConfigError, match="pocket has its own condition encoder"):
+            Augmenter.from_pretrained("pocket", device="cpu", **options)
+    for settings, words in (({"prompt": "a cat"}, "no text prompt"), ({"attention": "concat"}, "concat")):
+        with pytest.raises(ConfigError, match=words):
+            Augmenter.from_pretrained("pocket", config=preset("pocket", **settings), device="cpu")
 
 
 @pytest.mark.parametrize(
@@ -306,6 +347,7 @@ def test_a_generator_without_text_or_concat_says_so() -> None:
         ({"steps": 0}, "steps"),
         ({"guidance_interval": (0.8, 0.2)}, "guidance_interval"),
         ({"shape": {"rotate": 900}}, "shape.rotate"),
+        ({"mode": "image"}, "mode"),
         ({"nois_level": 0.5}, "nois_level"),
     ],
 )

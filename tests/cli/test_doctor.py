@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from onesdaug.cli.doctor import doctor
+from onesdaug.generators import pocket
 
 app = typer.Typer()
 app.command()(doctor)
@@ -23,6 +26,28 @@ def test_nothing_there_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert "set ONESDAUG_DATA or pass --data ROOT" in shown
     assert "hf download h94/IP-Adapter" in shown
     assert "image-net.org" in shown
+
+
+def test_generators_that_come_with_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "onesdaug_pocket_imagenet", None)  # as if it were not installed
+    lines = CliRunner().invoke(app, ["--data", str(tmp_path)]).output.splitlines()
+    start = lines.index("generators that come with a package")
+    assert [line.split() for line in lines[start + 1 : start + 2]] == [["pocket", "ok,", "31.8", "MB"]]
+    assert lines[start + 2].split()[:2] == ["pocket-imagenet", "missing:"]
+    assert "pip install ./packages/pocket-imagenet" in lines[start + 2]
+
+
+def test_an_installed_generator_is_named_and_a_damaged_one_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = tmp_path / "weights"
+    shutil.copytree(pocket.locate("pocket"), folder)
+    monkeypatch.setattr(pocket, "locate", lambda name: folder)
+    shown = CliRunner().invoke(app, ["--data", str(tmp_path)]).output
+    assert "pocket-imagenet                   ok, 31.8 MB" in shown
+    (folder / "model-2-of-3.safetensors").unlink()
+    told = json.loads(CliRunner().invoke(app, ["--data", str(tmp_path), "--json"]).output)
+    assert all("a shard is missing or damaged" in g["problem"] and g["found"] for g in told["generators"])
 
 
 def test_wrong_counts_are_named_and_strict_fails(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from onesdaug import __version__
 from onesdaug.cli.augment import augment
 from onesdaug.cli.doctor import doctor
 from onesdaug.cli.fewshot import app as fewshot
+from onesdaug.cli.generator import app as generator
 from onesdaug.cli.screen import show_error
 from onesdaug.errors import OnesdaugError
 
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command()(augment)
 app.command()(doctor)
 app.add_typer(fewshot, name="fewshot")
+app.add_typer(generator, name="generator")
 
 
 def _version(wanted: bool) -> None:

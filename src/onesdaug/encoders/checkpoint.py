@@ -37,8 +37,14 @@ def weights_fingerprint(tensors: Mapping[str, Tensor]) -> str:
 def save_checkpoint(
     folder: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any], half: bool = False
 ) -> dict[str, Any]:
-    """Write all of it or nothing: a kill leaves the old checkpoint or the new one, never a mixture."""
+    """Write all of it or nothing: a kill leaves the old checkpoint or the new one, never a mixture.
+
+    An old checkpoint at that place is replaced; a folder that holds something else never is.
+    """
     from safetensors.torch import save_file
+
+    if folder.exists() and not (folder / "card.json").is_file() and (folder.is_file() or any(folder.iterdir())):
+        raise DataError(f"{folder} is there and is no checkpoint: choose another place; nothing was overwritten")
 
     # only matrices shrink: batch statistics need float32's range and weigh nothing
     ready = {

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onesdaug.encoders.preprocess import RES12_MEAN, RES12_STD, channels
+from onesdaug.encoders.preprocess import RES12_MEAN, RES12_STD, Preprocess, channels
 from onesdaug.encoders.res12 import Res12
 from onesdaug.errors import ConfigError
 
@@ -82,3 +82,16 @@ def measure(condition: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     """The frozen encoder's features in float32."""
     whole, local = condition(x)
     return whole.float(), local.float()
+
+
+class GlobalFeature(nn.Module):
+    """A condition encoder as a plain network, images in [0, 1] → its global feature; for looking through it alone."""
+
+    preprocess = Preprocess(resize=84, crop=84, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+
+    def __init__(self, condition: nn.Module) -> None:
+        super().__init__()
+        self.condition = condition
+
+    def forward(self, x: Tensor) -> Tensor:
+        return measure(self.condition, x)[0]

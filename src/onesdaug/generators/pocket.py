@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from onesdaug.encoders.checkpoint import load_checkpoint, part
-from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.generators.condition import build_condition, measure
+from onesdaug.errors import ConfigError, DataError, WeightsMissing
+from onesdaug.generators.condition import GlobalFeature, build_condition, measure
 from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.networks import Autoencoder, Denoiser, PocketConfig, Tokens
 from onesdaug.generators.schedule import Schedule
@@ -60,10 +60,7 @@ class Pocket:
         dtype: str | torch.dtype = "auto",
     ) -> Pocket:
         """`pocket`, `pocket-imagenet`, or a folder that `onesdaug generator train` wrote. Never uses the network."""
-        folder = locate(name)
-        tensors, card = load_checkpoint(folder)
-        if card.get("kind") != KIND:
-            raise WeightsMissing(f"{folder} holds no pocket generator (its card says kind {card.get('kind')!r})")
+        tensors, card = load_weights(name)
         config = PocketConfig(**card["network"])
         condition = build_condition(card["condition"]["name"], tuple(card["condition"]["widths"]))
         if weights := part(tensors, "condition"):
@@ -97,8 +94,11 @@ class Pocket:
 
     @torch.no_grad()
     def image_tokens(self, x: Tensor, mode: str | None = None) -> Tensor:
+        mode = mode or self.mode
+        if mode not in MODES:
+            raise ConfigError(f"mode {mode!r} is none of {', '.join(MODES)}")
         whole, local = measure(self.condition, x.to(self.device))
-        same_class = torch.full((len(x),), (mode or self.mode) == "class", device=self.device)
+        same_class = torch.full((len(x),), mode == "class", device=self.device)
         tokens: Tensor = self.tokens(whole.to(self.dtype), local.to(self.dtype), same_class)
         return tokens.float()
 
@@ -115,6 +115,11 @@ class Pocket:
         return signal * v + noise * z
 
 
+def condition_encoder() -> nn.Module:
+    """What the embedded `pocket` sees of an image: `--encoder onesdaug.generators.pocket:condition_encoder`."""
+    return GlobalFeature(Pocket.from_pretrained("pocket", device="cpu", dtype="float32").condition)
+
+
 def locate(name: str | Path) -> Path:
     """The folder of weights behind a name; `pocket-imagenet` is a package of its own."""
     text = str(name)
@@ -129,7 +134,28 @@ def locate(name: str | Path) -> Path:
                 "  pip install ./packages/pocket-imagenet"
             ) from error
         return Path(str(files(package))) / "weights"
-    return Path(name).expanduser()
+    return Path(name).expanduser().absolute()  # so that ./pocket is never taken for the name
+
+
+def load_weights(name: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the card behind a name or folder, checked against each other; what is wrong is said plainly."""
+    from safetensors import SafetensorError
+
+    folder = locate(name)
+    if not (folder / "card.json").is_file():
+        raise WeightsMissing(
+            f"{folder} holds no card.json; a generator is {', '.join(NAMES)} or a folder that "
+            "`onesdaug generator train` wrote"
+        )
+    try:
+        tensors, card = load_checkpoint(folder)
+    except DataError:
+        raise
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise DataError(f"a file in {folder} is damaged ({error}); install or train the generator again") from error
+    if card.get("kind") != KIND:
+        raise WeightsMissing(f"{folder} holds no pocket generator (its card says kind {card.get('kind')!r})")
+    return tensors, card
 
 
 def is_pocket(name: str | Path) -> bool:

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,32 +20,55 @@ import torch
 from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
-from onesdaug.encoders.checkpoint import load_checkpoint, part, save_checkpoint
+from onesdaug.encoders.checkpoint import part, save_checkpoint
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.generators.condition import SlimRes12, build_condition, feature_size
 from onesdaug.generators.networks import Autoencoder, Denoiser, Tokens
-from onesdaug.generators.pocket import KIND
-from onesdaug.generators.recipe import Recipe, StageConfig
+from onesdaug.generators.pocket import KIND, load_weights
+from onesdaug.generators.recipe import STAGES, Recipe, StageConfig
 from onesdaug.generators.train_autoencoder import AutoencoderStage
 from onesdaug.generators.train_condition import ConditionStage
 from onesdaug.generators.train_denoiser import Both, DenoiserStage, Table
 from onesdaug.training.budget import Stage, fit_to_budget
-from onesdaug.training.loop import Log, Loop, say
+from onesdaug.training.loop import Log, Loop, mix, say
 
 
 class Configured(Stage, Protocol):
     config: Any
 
 
+@contextmanager
+def seeded(place: str) -> Iterator[None]:
+    """Randomness of one place of the run, whatever ran before: what a resumed run makes anew is what was there."""
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
+        torch.manual_seed(mix(0, ("networks", "table", *STAGES).index(place)))
+        yield
+
+
 class Training:
     """One run: the recipe, the data, and where finished stages lie."""
 
     def __init__(
-        self, recipe: Recipe, train: Dataset, out: Path, device: torch.device, log: Log, deadline: float | None
+        self,
+        recipe: Recipe,
+        train: Dataset,
+        init: str | None,
+        out: Path,
+        device: torch.device,
+        log: Log,
+        deadline: float | None,
     ) -> None:
-        self.recipe, self.data, self.device, self.log, self.deadline = recipe, train, device, log, deadline
+        self.recipe, self.device, self.log, self.deadline = recipe, device, log, deadline
         self.state = out.with_name(f"{out.name}.state")
         self.state.mkdir(parents=True, exist_ok=True)
+        # a stage that was finished for another recipe or other images must not become part of this generator
+        mine = json.dumps({"recipe": recipe.to_dict(), "data": train.fingerprint, "init": init}, sort_keys=True)
+        run = self.state / "run.json"
+        if run.is_file() and run.read_text() != mine:
+            raise ConfigError(
+                f"{self.state} belongs to a run with another recipe, data or --init; delete it or name another folder"
+            )
+        run.write_text(mine)
         self.stages: dict[str, dict[str, Any]] = {}
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True
@@ -59,6 +83,11 @@ class Training:
             self.stages[name] = json.loads(card.read_text())
             self.log(f"{name}: done already")
             return
+        with seeded(name):
+            self._run(name, module, build, config)
+
+    def _run(self, name: str, module: nn.Module, build: Callable[[], Configured], config: StageConfig) -> None:
+        done, card = self.state / f"{name}.pt", self.state / f"{name}.json"
         stage = build()
         plan = self.state / f"{name}.plan.json"
         if config.seconds is not None:
@@ -109,10 +138,12 @@ def train(
     size = feature_size(recipe.condition, recipe.widths)
     if (config.global_dim, config.local_dim) != (size, size):
         raise ConfigError(f"{recipe.condition} gives features of {size}, the network expects {config.global_dim}")
-    torch.manual_seed(0)
-    run = Training(recipe, data, out, device, log, deadline)
-    eye, autoencoder = SlimRes12(recipe.widths), Autoencoder(config)
-    both = Both(Denoiser(config), Tokens(config))
+    with seeded("networks"):
+        eye, autoencoder = SlimRes12(recipe.widths), Autoencoder(config)
+        both = Both(Denoiser(config), Tokens(config))
+    eye.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as its own stage leaves it
+    start = None if init is None else start_from(init, recipe, eye, autoencoder, both)
+    run = Training(recipe, data, start, out, device, log, deadline)
     if init is None:
         run.stage("encoder", eye, lambda: ConditionStage(run.recipe.encoder, eye, data, device), recipe.encoder)
         run.stage(
@@ -122,7 +153,6 @@ def train(
         )  # fmt: skip
         condition: nn.Module = eye
     else:
-        start_from(init, eye, autoencoder, both)
         condition = build_condition(recipe.condition)
     for module in (eye, autoencoder, condition):
         module.to(device).eval().requires_grad_(False)
@@ -132,9 +162,10 @@ def train(
         if not tables:
             c = recipe.denoiser
             began = time.monotonic()
-            tables.append(
-                Table(data, autoencoder, condition, config.size, c.target_views, c.condition_views, device)
-            )  # fmt: skip
+            with seeded("table"):
+                tables.append(
+                    Table(data, autoencoder, condition, config.size, c.target_views, c.condition_views, device)
+                )
             log(f"latents {tuple(tables[0].latents.shape)}, features {tuple(tables[0].local.shape)} "
                 f"in {time.monotonic() - began:.1f} s")  # fmt: skip
         return tables[0]
@@ -157,7 +188,7 @@ def train(
         "condition": {"name": recipe.condition, "widths": list(recipe.widths)},
         "data": {"name": data_name, "classes": list(data.class_names), "images": len(data),
                  "fingerprint": data.fingerprint},
-        "init": None if init is None else load_checkpoint(init)[1]["weights"],
+        "init": start,
         "recipe": recipe.to_dict(),
         "stages": run.stages,
         "seconds": round(sum(stage["seconds"] for stage in run.stages.values()), 1),
@@ -171,15 +202,23 @@ def save_generator(out: Path, parts: dict[str, nn.Module], card: dict[str, Any])
     return save_checkpoint(out, tensors, card, half=True)
 
 
-def start_from(init: Path, eye: SlimRes12, autoencoder: Autoencoder, both: Both) -> None:
-    """Take over a finished generator; the projections of another encoder's features have other sizes and stay new."""
-    tensors, _ = load_checkpoint(init)
+def start_from(init: Path, recipe: Recipe, eye: SlimRes12, autoencoder: Autoencoder, both: Both) -> str:
+    """Take over a finished generator; the projections of another encoder's features have other sizes and stay new.
+
+    Returns the fingerprint of its weights.
+    """
+    tensors, card = load_weights(init)
+    encoder = {"name": "slim-res12", "widths": list(recipe.widths)}
+    sizes = {k: v for k, v in recipe.network.to_dict().items() if k not in ("global_dim", "local_dim")}
+    if card["condition"] != encoder or any(card["network"][k] != v for k, v in sizes.items()):
+        raise ConfigError(f"--init {init} is a generator of other sizes or without a slim Res12 of its own")
     eye.load_state_dict(part(tensors, "condition"))
     autoencoder.load_state_dict(part(tensors, "autoencoder"))
     both.denoiser.load_state_dict(part(tensors, "denoiser"))
     mine = both.tokens.state_dict()
     fitting = {k: v for k, v in part(tensors, "tokens").items() if v.shape == mine[k].shape}
     both.tokens.load_state_dict({**mine, **fitting})
+    return str(card["weights"])
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -1,0 +1,178 @@
+"""`onesdaug generator train | info`: make a pocket generator from images, and read the card of one."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from onesdaug.cli.fewshot_train import OUT_OF_TIME
+from onesdaug.errors import ConfigError
+
+if TYPE_CHECKING:
+    from onesdaug.data.dataset import Dataset
+    from onesdaug.generators.recipe import Recipe
+
+app = typer.Typer(
+    help="The pocket generators, small networks that draw views: train one, or see what one is.", no_args_is_help=True
+)
+
+
+@app.command()
+def train(
+    out: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Generator to write; finished stages go beside it.")
+    ],
+    recipe: Annotated[
+        Literal["pocket", "pocket-imagenet", "smoke"],
+        typer.Option(help="pocket, pocket-imagenet (starts from a pocket) or smoke (tiny: to try the path)."),
+    ] = "pocket",
+    data: Annotated[
+        str, typer.Option(help="A benchmark's name, or your folder with train/ (or a zip, a CSV) in it.")
+    ] = "miniimagenet",
+    root: Annotated[Path | None, typer.Option(help="Where benchmarks lie; default: $ONESDAUG_DATA.")] = None,
+    init: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="pocket-imagenet: the finished generator it starts from (else pocket)."),
+    ] = None,
+    fixed_steps: Annotated[
+        bool,
+        typer.Option("--fixed-steps", help="The recipe's steps, however long; else those that fit its seconds here."),
+    ] = False,
+    limit: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="Stop after this long; the same command goes on.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+) -> None:
+    """Train a generator on a train split, stage by stage; a stopped run goes on where it was.
+
+    Exit code 0: finished; 2: wrong settings or data; 3: --limit came first.
+    """
+    import time
+
+    from onesdaug.data.registry import BENCHMARKS, load_split
+    from onesdaug.fewshot.checkpoint import commit, describe_machine
+    from onesdaug.generators import training
+    from onesdaug.generators.machine import pick_device
+    from onesdaug.generators.pocket import load_weights, locate
+    from onesdaug.generators.recipe import RECIPES, SMOKE
+    from onesdaug.training.loop import OutOfTime
+
+    out = out.absolute()  # `-o pocket` is a folder here, not the embedded generator
+    deadline = None if limit is None else time.monotonic() + limit
+    chosen = {**RECIPES, "smoke": SMOKE}[recipe]
+    if fixed_steps:
+        chosen = chosen.without_budget()
+    start = None
+    if recipe == "pocket-imagenet":
+        start = locate(init or "pocket")
+        load_weights(start)  # what is wrong with it is said before the images are read
+    elif init is not None:
+        raise ConfigError(f"recipe {recipe} trains every part itself: --init is for pocket-imagenet")
+    place = pick_device(device)
+    _check_free(out)
+    images = load_split(data, "train", root)
+    if _finished(out, chosen, images):
+        _say(f"{out}: done already")
+    else:
+        try:
+            training.train(
+                chosen, images, out, init=start, device=place, deadline=deadline, log=_say,
+                data_name=data if data in BENCHMARKS else Path(data).expanduser().resolve().name,
+                facts={"machine": describe_machine(place), "commit": commit()},
+            )  # fmt: skip
+        except OutOfTime as late:
+            _say(f"{late}: run the same command again to go on")
+            raise typer.Exit(OUT_OF_TIME) from late
+    info(str(out))
+
+
+@app.command()
+def info(
+    name: Annotated[
+        str, typer.Argument(help="pocket, pocket-imagenet, or a folder that `generator train` wrote.")
+    ] = "pocket",
+    classes: Annotated[bool, typer.Option("--classes", help="Also name the classes it was trained on.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
+) -> None:
+    """Say what a generator is and how it was made, and check its weights against its card."""
+    from onesdaug.generators.pocket import load_weights, locate
+
+    _, card = load_weights(name)
+    if as_json:
+        typer.echo(json.dumps(card, indent=2))
+    else:
+        _show(card, locate(name), classes)
+
+
+def _say(text: str) -> None:
+    typer.echo(text, err=True)
+
+
+def _check_free(out: Path) -> None:
+    """Writing replaces the whole folder, so it must be new, empty, or a generator."""
+    if out.is_dir() and any(out.iterdir()) and not (out / "card.json").is_file():
+        raise ConfigError(f"{out} is a folder that holds something else; choose another --out")
+    if out.exists() and not out.is_dir():
+        raise ConfigError(f"{out} is a file; --out is the folder to write")
+
+
+def _finished(out: Path, recipe: Recipe, images: Dataset) -> bool:
+    """Whether `out` is what this command would make; something else is not written over."""
+    from onesdaug.generators.pocket import load_weights
+
+    if not (out / "card.json").is_file():
+        return False
+    _, card = load_weights(out)
+    wanted = json.loads(json.dumps(recipe.to_dict()))
+    if card["recipe"] != wanted or card["data"]["fingerprint"] != images.fingerprint:
+        raise ConfigError(f"{out} is a generator of another recipe or other images; choose another --out")
+    return True
+
+
+def _show(card: dict[str, Any], folder: Path, classes: bool) -> None:
+    """The card for people, on stdout."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from onesdaug.generators.recipe import STAGES
+
+    screen = Console(highlight=False) if sys.stdout.isatty() else Console(width=120, highlight=False)
+    facts = Table.grid(padding=(0, 2))
+    for name, value in _facts(card, folder, classes).items():
+        facts.add_row(Text(name, style="bold"), Text(value))
+    stages = Table(title="training", title_justify="left")
+    for column in ("stage", "steps", "batch", "seconds", "images/s"):
+        stages.add_column(column, justify="left" if column == "stage" else "right")
+    for name in STAGES:
+        if stage := card["stages"].get(name):
+            numbers = (f"{stage['steps']:,}", f"{stage['batch']:,}", f"{stage['seconds']:.1f}")
+            stages.add_row(name, *numbers, f"{stage['images_per_second']:,}")
+    stages.add_row("all", "", "", f"{card['seconds']:.1f}", "")
+    screen.print(facts)
+    screen.print(stages)
+
+
+def _facts(card: dict[str, Any], folder: Path, classes: bool) -> dict[str, str]:
+    side, data, parts = card["network"]["size"], card["data"], card["parameters"]
+    shards = sorted(folder.glob("model*.safetensors"))
+    machine = card.get("machine", {})
+    inside = "inside" if "condition" in parts else "a package of its own"
+    found = {
+        "folder": str(folder),
+        "kind": f"{card['kind']}, draws {side} × {side} pixels",
+        "condition": f"{card['condition']['name']} ({inside}), mode {card['mode']}",
+        "data": f"{data['name']}, {len(data['classes'])} classes, {data['images']:,} images, "
+        f"fingerprint {data['fingerprint']}",
+        "parameters": f"{sum(parts.values()):,}: " + ", ".join(f"{k} {v:,}" for k, v in parts.items()),
+        "on disk": f"{sum(s.stat().st_size for s in shards):,} bytes in {len(shards)} files",
+        "started from": card["init"] or "nothing",
+        "machine": ", ".join(f"{v}" if k == "device" else f"{k} {v}" for k, v in machine.items()) or "not said",
+        "commit": card.get("commit", "not said"),
+        "weights": f"{card['weights']}: weights match the card",
+    }
+    return {**found, "classes": ", ".join(data["classes"])} if classes else found

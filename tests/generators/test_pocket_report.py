@@ -1,0 +1,45 @@
+"""The documents say what the stored runs say, and the stored runs belong to the released weights."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from benchmarks import pocket_report as report
+from onesdaug.augment.config import preset
+
+
+@pytest.fixture(scope="module")
+def built() -> tuple[dict, dict[str, str]]:
+    return report.build()
+
+
+def test_documents_hold_the_tables_of_the_stored_runs(built: tuple[dict, dict[str, str]]) -> None:
+    result, tables = built
+    short = {"short": tables["short"]}
+    rest = {name: text for name, text in tables.items() if name != "short"}
+    assert report.with_tables(report.README.read_text(), short) == report.README.read_text()
+    assert report.with_tables(report.DOCS.read_text(), rest) == report.DOCS.read_text()
+    assert json.loads(report.RESULTS.read_text()) == json.loads(json.dumps(result))
+
+
+def test_every_row_has_its_episodes_and_paired_differences(built: tuple[dict, dict[str, str]]) -> None:
+    rows = built[0]["rows"]
+    assert {row["accuracy"]["n"] for row in rows} == {built[0]["episodes"]}
+    for row in rows:
+        if row["source"] is not None:
+            base = next(r for r in rows if r["classifier"] == row["classifier"] and r["source"] is None)
+            difference = row["accuracy"]["mean"] - base["accuracy"]["mean"]
+            assert row["gain"]["difference"] == pytest.approx(difference, abs=1e-9)
+
+
+def test_presets_are_the_settings_that_were_tested() -> None:
+    tested = {
+        "pocket": {"noise_level": 0.85, "guidance": 16.0, "steps": 12},
+        "pocket-imagenet": {"noise_level": 1.0, "guidance": 16.0, "steps": 8},
+    }
+    for name, wanted in tested.items():
+        config = preset(name).model_dump()
+        assert {key: config[key] for key in wanted} == wanted
+        assert (config["mode"], config["solver"], config["noise_map"]) == ("class", "dpm++", "cumulative")
