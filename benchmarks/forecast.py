@@ -190,7 +190,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     chosen = args.condition or [f"{name}={RELEASED / name}" for name in CONDITIONS]
     if bad := [text for text in chosen if "=" not in text]:
         parser.error(f"--condition wants NAME=FOLDER, not {bad[0]}")
-    conditions = {"efficientnet-lite0": "efficientnet-lite0", **dict(text.split("=", 1) for text in chosen)}
+    released = {"efficientnet-lite0": "efficientnet-lite0", "pocket": "onesdaug.generators.pocket:condition_encoder"}
+    conditions = {**released, **dict(text.split("=", 1) for text in chosen)}
     record = measure(conditions, args)
     args.output.parent.mkdir(parents=True, exist_ok=True)
     args.output.write_text(dumps(record, "rows"))
