@@ -7,7 +7,8 @@ a folder of `artifacts/fewshot`. Writes `artifacts/demo/CLASSIFIER.SOURCE.safete
 
 How many images: a bank costs 4 columns × d × 2 bytes per image, so an image costs 10 times as much with d = 640 as
 with d = 64, and what the luck of the draw adds to a gain falls with 1/√images. For a fixed size the two variances
-together are least at a ratio of √10 images: with four sources, 80 a class (ConvNet) and 26 (Res12) are 14.3 MB. The
+together are least at a ratio of √10 images; making the views takes time too, so it is 40 a class (ConvNet) and 26
+(Res12), 12.5 MB with four sources. The
 images are drawn once, with seed 0, whatever the result; the spread over 20 other parts is on the card.
 """
 
