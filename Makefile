@@ -8,10 +8,10 @@ STAMP  := $(VENV)/.installed
 
 .PHONY: test lint demo clean
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): pyproject.toml constraints.txt packages/pocket-imagenet/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e packages/pocket-imagenet
 	touch $@
 
 lint: $(STAMP)

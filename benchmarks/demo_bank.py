@@ -8,8 +8,8 @@ a folder of `artifacts/fewshot`. Writes `artifacts/demo/CLASSIFIER.SOURCE.safete
 How many images: a bank costs 4 columns × d × 2 bytes per image, so an image costs 10 times as much with d = 640 as
 with d = 64, and what the luck of the draw adds to a gain falls with 1/√images. For a fixed size the two variances
 together are least at a ratio of √10 images; making the views takes time too, so it is 40 a class (ConvNet) and 26
-(Res12), 12.5 MB with four sources. The
-images are drawn once, with seed 0, whatever the result; the spread over 20 other parts is on the card.
+(Res12), 12.5 MB with four sources. The images are drawn once, with seed 0, whatever the result; where the full bank is
+large enough, the spread over 20 other parts is on the card.
 """
 
 from __future__ import annotations
@@ -100,8 +100,15 @@ def head_of(classifier: str, released: Path) -> dict[str, Any]:
     return {"name": head["name"], "settings": head["settings"]}
 
 
-def spread(bank: FeatureBank, source: str, per_class: int, head: Mapping[str, Any], parts: int, task: Task) -> float:
-    """The luck of the draw: standard deviation of the gain with K views over other parts of the same size."""
+def spread(
+    bank: FeatureBank, source: str, per_class: int, head: Mapping[str, Any], parts: int, task: Task
+) -> float | None:
+    """The luck of the draw: standard deviation of the gain with K views over other parts of the same size.
+
+    None where the bank is not at least three times as large: parts that are mostly the same images show no luck.
+    """
+    if parts < 2 or int(bank.labels.bincount().min()) < 3 * per_class:
+        return None
     scorer, gains = build_head(head["name"], bank.dim, **head["settings"]), []
     for seed in range(SEED + 1, SEED + 1 + parts):
         part = cut(bank, part_rows(bank.labels, per_class, seed), source, seed)
@@ -110,15 +117,16 @@ def spread(bank: FeatureBank, source: str, per_class: int, head: Mapping[str, An
     return round(float(np.std(gains, ddof=1)), 5)
 
 
-def data_name(fingerprint: str) -> str:
-    """The benchmark and split of a data fingerprint. Classes that something was trained or tuned on are refused."""
+def data_facts(bank: FeatureBank) -> dict[str, Any]:
+    """The benchmark and split of a bank, and how many images that has; classes trained or tuned on are refused."""
+    fingerprint = bank.info.data
     for benchmark in BENCHMARKS.values():
         for name, split in benchmark.splits.items():
             if fingerprint in split.fingerprints:
                 if name != "test":
                     raise DataError(f"a bank of {benchmark.name} {name}: the demo shows novel test classes only")
-                return f"{benchmark.title}, {name} classes"
-    return f"unknown data {fingerprint}"
+                return {"data": f"{benchmark.title}, {name} classes", "of_images": split.images}
+    return {"data": f"unknown data {fingerprint}", "of_images": len(bank.info.ids)}
 
 
 def file_hash(path: Path) -> str:
@@ -145,9 +153,9 @@ def make(
             info = banks[-1].info
             entries.append({
                 "file": f"{classifier}.{source}.safetensors", "classifier": classifier, "source": source,
-                **info.summary(), "data": data_name(bank.info.data), "data_fingerprint": info.data,
-                "images_per_class": number, "of_images": len(bank.info.ids), "originals_differ": round(difference, 5),
-                "spread": spread(bank, source, number, heads[classifier], parts, task) if parts > 1 else None,
+                **info.summary(), **data_facts(bank), "data_fingerprint": info.data,
+                "images_per_class": number, "originals_differ": round(difference, 5),
+                "spread": spread(bank, source, number, heads[classifier], parts, task),
             })  # fmt: skip
             print(f"{classifier}, {source}: {number} images of each class", file=sys.stderr)
     size = sum(bank.features.nbytes + bank.labels.nbytes + len(bank.info.to_json()) for bank in banks)

@@ -90,7 +90,8 @@ def _photo(row: PhotoRow) -> str:
 def _results(page: Page) -> str:
     parts = ["<h2>Accuracy on novel classes</h2>"]
     if page.blocks:
-        line = f"{task_line(page.blocks)}; ± is a 95 % interval. All rows of a table see the same episodes."
+        line = f"{task_line(page.blocks)}; ± is a 95 % interval. All rows of a table see the same episodes. "
+        line += "The views behind the numbers have settings of their own, listed below: those tuned for accuracy."
         parts.append(f'<p class="note">{_text(line)}</p>')
     else:
         parts.append('<p class="quiet">No evaluation.</p>')
