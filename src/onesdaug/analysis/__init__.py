@@ -1,1 +1,1 @@
-"""What views do and what they could do: the forecast of their gain, their faithfulness and diversity."""
+"""What views do and could do: the forecast of their gain, faithfulness, diversity, and the terms of the theory."""

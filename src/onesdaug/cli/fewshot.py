@@ -16,7 +16,7 @@ from onesdaug.errors import ConfigError
 if TYPE_CHECKING:
     from onesdaug.data.dataset import Dataset
     from onesdaug.fewshot.bank import FeatureBank
-    from onesdaug.fewshot.evaluate import Result, ViewUse
+    from onesdaug.fewshot.evaluate import Result, Task, ViewUse
     from onesdaug.fewshot.heads import Head
 
 app = typer.Typer(
@@ -112,6 +112,9 @@ def evaluate(
     curve: Annotated[bool, typer.Option("--curve", help="One row for each number of views, 1 to K.")] = False,
     original_weight: Annotated[float, typer.Option(min=0, max=1, help="Weight of the original image.")] = 0.5,
     seed: Annotated[int, typer.Option(min=0, help="Decides the episodes.")] = 0,
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Then say why the views (the last row's) helped or hurt, in sentences.")
+    ] = False,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="JSON", help="Also write the results as JSON.")
     ] = None,
@@ -144,6 +147,8 @@ def evaluate(
         }
         output.parent.mkdir(parents=True, exist_ok=True)
         output.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    if explain:
+        _explain(features, scorer, tasks, uses[-1] if uses else None)
 
 
 def _load(data: str, split: str | None, root: Path | None) -> Dataset:
@@ -185,6 +190,18 @@ def _uses(
         return [ViewUse(n, n, original_weight) for n in range(1, bank.k + 1)]
     s, q = (bank.k if n is None else n for n in (support, query))
     return [ViewUse(s, q, original_weight)]
+
+
+def _explain(bank: FeatureBank, head: Head, tasks: list[Task], use: ViewUse | None) -> None:
+    """One paragraph per task, always against the originals of the same bank."""
+    from onesdaug.analysis.explain import explain, nothing_to_explain
+
+    why_not = nothing_to_explain(bank, use)
+    if use is None or why_not is not None:
+        typer.echo(why_not)
+        return
+    for task in tasks:
+        typer.echo("\n" + "\n".join(explain(bank, head, task, use).lines()))
 
 
 def _show(results: list[Result], title: str, baseline: Path | None) -> None:
