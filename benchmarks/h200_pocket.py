@@ -89,16 +89,8 @@ class Run:
     # ---- evaluation -------------------------------------------------------------------------------------------
 
     def part(self, split: str, per_class: int | None) -> Dataset:
-        """A random, class-balanced part: files of a class are not in random order."""
         data = self.split(split)
-        if per_class is None or self.smoke:
-            return data
-        rng = np.random.default_rng(0)
-        rows = np.sort(np.concatenate([
-            rng.choice(np.flatnonzero(data.labels == c), per_class, replace=False) for c in range(data.n_classes)
-        ]))  # fmt: skip
-        return Dataset(data.images[rows], data.labels[rows], data.class_names, tuple(data.ids[i] for i in rows),
-                       f"{data.fingerprint}[{per_class} per class]")  # fmt: skip
+        return data if per_class is None or self.smoke else data.sample(per_class)
 
     def classifiers(self) -> dict[str, Any]:
         from onesdaug.encoders.load import load_encoder

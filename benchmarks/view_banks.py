@@ -20,7 +20,6 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from onesdaug.augment.operator import Augmenter  # noqa: E402
-from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.load import load_encoder  # noqa: E402
 from onesdaug.fewshot.bank import BankInfo, FeatureBank  # noqa: E402
@@ -30,15 +29,6 @@ from onesdaug.fewshot.views import MadeViews, as_batch, resolve_views  # noqa: E
 CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12")
 SOURCES = ("crop-flip", "shape", "pocket", "pocket-imagenet")
 K = 3
-
-
-def random_part(data: Dataset, per_class: int) -> Dataset:
-    """Class-balanced and random: files of a class are not in random order."""
-    rng = np.random.default_rng(0)
-    picked = [rng.choice(np.flatnonzero(data.labels == c), per_class, replace=False) for c in range(data.n_classes)]
-    rows = np.sort(np.concatenate(picked))
-    ids = tuple(data.ids[i] for i in rows)
-    return Dataset(data.images[rows], data.labels[rows], data.class_names, ids, data.fingerprint)
 
 
 def views_of(source: str, dtype: str) -> MadeViews:
@@ -58,7 +48,8 @@ def main() -> int:
     parser.add_argument("--source", action="append", choices=SOURCES)
     parser.add_argument("--dtype", default="bfloat16", help="of the generator")
     args = parser.parse_args()
-    data = random_part(load_split("miniimagenet", args.split, cache=ROOT / ".cache" / "decoded"), args.per_class)
+    whole = load_split("miniimagenet", args.split, cache=ROOT / ".cache" / "decoded")
+    data = whole.sample(args.per_class)
     encoders = {name: load_encoder(ROOT / "artifacts" / "fewshot" / name) for name in CLASSIFIERS}
     for source in args.source or SOURCES:
         files = {name: args.out / f"{name}-{source}.safetensors" for name in encoders}
@@ -79,7 +70,7 @@ def main() -> int:
             info = BankInfo(
                 data.class_names,
                 data.ids,
-                data.fingerprint,
+                whole.fingerprint,
                 encoder.fingerprint,
                 {**maker.describe(), "k": K},
                 0,

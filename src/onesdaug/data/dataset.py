@@ -41,12 +41,21 @@ class Dataset:
         keep: list[int] = []
         for label in range(self.n_classes if classes is None else min(classes, self.n_classes)):
             keep += np.flatnonzero(self.labels == label)[:per_class].tolist()
-        rows = np.asarray(keep, dtype=np.int64)
         names = self.class_names if classes is None else self.class_names[:classes]
-        return Dataset(
-            images=self.images[rows],
-            labels=self.labels[rows],
-            class_names=names,
-            ids=tuple(self.ids[i] for i in keep),
-            fingerprint=f"{self.fingerprint}[:{per_class}x{len(names)}]",
-        )
+        return self._rows(keep, names, f"{self.fingerprint}[:{per_class}x{len(names)}]")
+
+    def sample(self, per_class: int, seed: int = 0) -> Dataset:
+        """A random part with as many images of every class: files of a class are often not in random order."""
+        if per_class > self.counts().min():
+            raise DataError(f"{per_class} images of each class asked for, one class has {self.counts().min()}")
+        rng = np.random.default_rng(seed)
+        picked = [
+            rng.choice(np.flatnonzero(self.labels == label), per_class, replace=False)
+            for label in range(self.n_classes)
+        ]
+        rows = np.sort(np.concatenate(picked)).tolist()
+        return self._rows(rows, self.class_names, f"{self.fingerprint}[{per_class} of each, seed {seed}]")
+
+    def _rows(self, keep: list[int], names: tuple[str, ...], fingerprint: str) -> Dataset:
+        rows = np.asarray(keep, dtype=np.int64)
+        return Dataset(self.images[rows], self.labels[rows], names, tuple(self.ids[i] for i in keep), fingerprint)
