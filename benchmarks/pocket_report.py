@@ -26,6 +26,7 @@ from onesdaug.generators.pocket import locate  # noqa: E402
 from onesdaug.statistics import mean_ci, paired  # noqa: E402
 
 RAW = ROOT / "benchmarks" / "results"
+IMAGENET = ROOT / "packages" / "pocket-imagenet" / "src" / "onesdaug_pocket_imagenet" / "weights"
 README = ROOT / "README.md"
 RESULTS, DOCS = ROOT / "results" / "pocket.json", ROOT / "docs" / "pocket.md"
 TITLES = {
@@ -143,16 +144,17 @@ def build() -> tuple[dict[str, Any], dict[str, str]]:
     with np.load(RAW / "pocket-test.npz") as stored:
         rows = test_rows({key: stored[key].astype(np.float64) for key in stored.files})
     settings = {name: preset(name).model_dump(mode="json") for name in WANTED}
-    weights = {"pocket": load_checkpoint(locate("pocket"))[1]["weights"]}
+    folders = {"pocket": locate("pocket"), "pocket-imagenet": IMAGENET}
+    weights = {name: load_checkpoint(folder)[1]["weights"] for name, folder in folders.items()}
     result = {
         "what": "5-way 1-shot accuracy on miniImageNet test classes, 15 queries, original weight 0.5",
-        "command": "python benchmarks/h200_pocket.py run --job test:FILE; python benchmarks/pocket_report.py",
+        "command": "python benchmarks/h200_pocket.py run --job test:benchmarks/plans/pocket-test.json; python benchmarks/pocket_report.py",
         "commit": validation["commit"],
         "device": validation["device"],
         "data": "miniImageNet test df321420a19a99f6, all 12,000 images",
         "episodes": 10_000,
         "seed": 0,
-        "generators": {**weights, "pocket-imagenet": "941fbbd7725835d4"},
+        "generators": weights,
         "presets": settings,
         "asked_for": WANTED,
         "rows": rows,

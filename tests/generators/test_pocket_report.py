@@ -7,7 +7,7 @@ import json
 import pytest
 
 from benchmarks import pocket_report as report
-from onesdaug.augment.config import preset
+from onesdaug.augment.config import AugmentConfig, preset
 
 
 @pytest.fixture(scope="module")
@@ -35,11 +35,6 @@ def test_every_row_has_its_episodes_and_paired_differences(built: tuple[dict, di
 
 
 def test_presets_are_the_settings_that_were_tested() -> None:
-    tested = {
-        "pocket": {"noise_level": 0.85, "guidance": 16.0, "steps": 12},
-        "pocket-imagenet": {"noise_level": 1.0, "guidance": 16.0, "steps": 8},
-    }
-    for name, wanted in tested.items():
-        config = preset(name).model_dump()
-        assert {key: config[key] for key in wanted} == wanted
-        assert (config["mode"], config["solver"], config["noise_map"]) == ("class", "dpm++", "cumulative")
+    plan = json.loads((report.ROOT / "benchmarks" / "plans" / "pocket-test.json").read_text())
+    tested = {s["model"]: AugmentConfig(**s["config"], mode=s["mode"]) for s in plan["settings"] if "config" in s}
+    assert tested == {name: preset(name) for name in ("pocket", "pocket-imagenet")}
