@@ -4,8 +4,8 @@ Here (ONESDAUG_DATA set):  python benchmarks/h200_pocket.py prepare       fills 
 There, call after call:    python benchmarks/h200_pocket.py run --take carry/2 --job train:pocket …
 
 Jobs: `train:NAME` (resumes), `back:NAME+NAME` (its weights come back), `sweep:FILE` (settings in a JSON file of
-`benchmarks/plans`, on validation classes), `test:FILE` (the released settings, on the test classes, once), `sheet:FILE`
-(pictures to look at), `speed:FILE`. What comes back is small: weights, per-episode accuracies, logs.
+`benchmarks/plans`, on validation classes), `test:FILE` (the released settings, on the test classes, once),
+`sheet:FILE` (pictures to look at), `speed:FILE`. What comes back is small: weights, per-episode accuracies, logs.
 """
 
 from __future__ import annotations

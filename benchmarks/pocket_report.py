@@ -148,7 +148,8 @@ def build() -> tuple[dict[str, Any], dict[str, str]]:
     weights = {name: load_checkpoint(folder)[1]["weights"] for name, folder in folders.items()}
     result = {
         "what": "5-way 1-shot accuracy on miniImageNet test classes, 15 queries, original weight 0.5",
-        "command": "python benchmarks/h200_pocket.py run --job test:benchmarks/plans/pocket-test.json; python benchmarks/pocket_report.py",
+        "command": "python benchmarks/h200_pocket.py run --job test:benchmarks/plans/pocket-test.json; "
+        "python benchmarks/pocket_report.py",
         "commit": validation["commit"],
         "device": validation["device"],
         "data": "miniImageNet test df321420a19a99f6, all 12,000 images",
