@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from onesdaug.data.samples import CREDITS, sample_photographs
 from onesdaug.errors import OnesdaugError
 from onesdaug.report.embedded import TASK, Evaluation, evaluate_folder
 from onesdaug.report.page import FULL_FIGURES, Page, write
@@ -23,25 +24,15 @@ ROOT = Path(__file__).resolve().parents[1]
 OUT = Path("demo-output")
 BANKS = ROOT / "artifacts" / "demo"
 K = 4
-# from the notes of skimage.data; each may be used by anyone for anything
-PHOTOGRAPHS = {
-    "astronaut": "Eileen Collins; NASA Great Images, public domain (scikit-image)",
-    "chelsea": "Chelsea the cat; Stéfan van der Walt, CC0 (scikit-image)",
-    "coffee": "a cup at Pikolo Espresso Bar; Rachel Michetti, CC0 (scikit-image)",
-    "rocket": "Falcon 9 with DSCOVR; SpaceX, public domain (scikit-image)",
-}
 
 
-def sample_photographs(folder: Path) -> list[str]:
-    """The photographs as files, as a user would have them."""
-    from PIL import Image
-    from skimage import data
-
+def photograph_files(folder: Path) -> list[str]:
+    """The sample photographs as files, as a user would have them."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name in PHOTOGRAPHS:
+    for name, image in sample_photographs().items():
         if not (folder / f"{name}.png").exists():
-            Image.fromarray(getattr(data, name)()).save(folder / f"{name}.png")
-    return [str(folder / f"{name}.png") for name in PHOTOGRAPHS]
+            image.save(folder / f"{name}.png")
+    return [str(folder / f"{name}.png") for name in CREDITS]
 
 
 def make_views(images: Sequence[str], out: Path, model: str, preset: str) -> tuple[int, str]:
@@ -100,8 +91,8 @@ def main(
 
     from onesdaug.fewshot.checkpoint import commit, describe_machine
 
-    credits = {} if images else PHOTOGRAPHS
-    images = list(images) or sample_photographs(out / "photos")
+    credits = {} if images else CREDITS
+    images = list(images) or photograph_files(out / "photos")
     views = out / f"views-{model}"
     code, command = make_views(images, views, model, preset)
     shown = look(images, views, code, credits)

@@ -162,3 +162,27 @@ def _resampler(width: int, inner: int = 64, depth: int = 4) -> dict[str, torch.T
             f"layers.{i}.1.3.weight": normal(inner, 4 * inner),
         }
     return state
+
+
+def save_vision(folder: Path, kind: str) -> Path:
+    """A tiny ViT or Swin with its processor file; features of width 16, pictures of 32×32."""
+    import transformers
+
+    if kind == "vit":
+        config = transformers.ViTConfig(
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=32,
+            image_size=32,
+            patch_size=8,
+        )
+        model = transformers.ViTModel(config)
+    else:
+        config = transformers.SwinConfig(
+            image_size=32, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4
+        )
+        model = transformers.SwinModel(config)
+    model.save_pretrained(folder)
+    (folder / "preprocessor_config.json").write_text(json.dumps({"size": {"height": 32, "width": 32}}))
+    return folder

@@ -18,6 +18,7 @@ from onesdaug.encoders.load import build_backbone, load_encoder
 from onesdaug.encoders.preprocess import IMAGENET_MEAN, Preprocess
 from onesdaug.encoders.res12 import DropBlock, Res12
 from onesdaug.errors import ConfigError, DataError, WeightsMissing
+from tests.tiny import save_vision
 
 
 def count(module: torch.nn.Module) -> int:
@@ -135,27 +136,10 @@ def test_processor_files_are_read() -> None:
 
 @pytest.mark.parametrize("kind", ["vit", "swin"])
 def test_transformers_models_from_a_folder(kind: str, tmp_path: Path) -> None:
-    transformers = pytest.importorskip("transformers")
-    if kind == "vit":
-        config = transformers.ViTConfig(
-            hidden_size=16,
-            num_hidden_layers=1,
-            num_attention_heads=2,
-            intermediate_size=32,
-            image_size=32,
-            patch_size=8,
-        )
-        model, dim = transformers.ViTModel(config), 16
-    else:
-        config = transformers.SwinConfig(
-            image_size=32, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4
-        )
-        model, dim = transformers.SwinModel(config), 16
-    model.save_pretrained(tmp_path)
-    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"size": {"height": 32, "width": 32}}))
-    encoder = load_encoder(f"hf:{tmp_path}")
-    assert (encoder.dim, encoder.size) == (dim, 32)
-    assert encoder.embed(torch.rand(2, 3, 50, 40)).shape == (2, dim)
+    pytest.importorskip("transformers")
+    encoder = load_encoder(f"hf:{save_vision(tmp_path, kind)}")
+    assert (encoder.dim, encoder.size) == (16, 32)
+    assert encoder.embed(torch.rand(2, 3, 50, 40)).shape == (2, 16)
 
 
 def test_missing_hub_weights_carry_the_command() -> None:

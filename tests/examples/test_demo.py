@@ -173,8 +173,8 @@ def test_banks_that_cannot_be_compared_or_shown_are_refused(tmp_path: Path, monk
 
 
 def test_the_sample_photographs_are_there(tmp_path: Path) -> None:
-    assert [Path(p).stem for p in demo.sample_photographs(tmp_path)] == list(demo.PHOTOGRAPHS)
-    assert all("CC0" in credit or "public domain" in credit for credit in demo.PHOTOGRAPHS.values())
+    assert [Path(p).stem for p in demo.photograph_files(tmp_path)] == list(demo.CREDITS)
+    assert all("CC0" in credit or "public domain" in credit for credit in demo.CREDITS.values())
 
 
 def test_the_embedded_banks_are_what_their_card_says() -> None:

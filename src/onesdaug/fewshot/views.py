@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onesdaug.errors import DataError
+
+if TYPE_CHECKING:
+    from onesdaug.augment.operator import Augmenter
 
 
 class Views(Protocol):
@@ -27,17 +30,17 @@ class Views(Protocol):
 class MadeViews:
     """Views drawn on the spot by anything with `.tensors` (an Augmenter, CropFlip)."""
 
-    def __init__(self, maker: Any, about: dict[str, Any]) -> None:
+    def __init__(self, maker: Any, about: dict[str, Any], device: torch.device | None = None) -> None:
         from onesdaug.ensemble.sources import as_source
 
         self.source = as_source(maker)
-        self.about = about
+        self.about, self.device = about, device
 
     def describe(self) -> dict[str, Any]:
         return self.about
 
     def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
-        return self.source.tensors(as_batch(images), k, seed)
+        return self.source.tensors(as_batch(images).to(self.device or "cpu"), k, seed)
 
 
 class FolderViews:
@@ -82,13 +85,19 @@ def resolve_views(source: str, preset: str | None = None, device: str = "auto") 
         from dataclasses import asdict
 
         from onesdaug.ensemble.sources import CropFlip
+        from onesdaug.generators.machine import pick_device
 
         crop_flip = CropFlip()
-        return MadeViews(crop_flip, {"source": source, **asdict(crop_flip)})
+        return MadeViews(crop_flip, {"source": source, **asdict(crop_flip)}, pick_device(device))
     if (Path(source) / NAME).is_file():
         return FolderViews(Path(source))
     from onesdaug.augment.operator import Augmenter
 
-    augmenter = Augmenter.from_pretrained(source, preset=preset, device=device)
+    return augmenter_views(Augmenter.from_pretrained(source, preset=preset, device=device), source)
+
+
+def augmenter_views(augmenter: Augmenter, name: str) -> MadeViews:
+    """The views of an Augmenter that is there already, under a name for people."""
     config = augmenter.config.model_dump(mode="json")
-    return MadeViews(augmenter, {"source": source, "config": config, "generator": augmenter.fingerprint})
+    about = {"source": name, "config": config, "generator": augmenter.fingerprint}
+    return MadeViews(augmenter, about, augmenter.device)

@@ -78,7 +78,7 @@ def _row(
 
     def stored(name: str) -> Image.Image | None:
         try:
-            return _fitted(load_image(out / name)) if name in made else None
+            return fitted(load_image(out / name)) if name in made else None
         except ImageError:
             return None
 
@@ -89,12 +89,12 @@ def _row(
     views = [stored(item.view(n)) for n in range(1, k + 1)]
     if not any(views):
         return None
-    pictures = [_fitted(tweaked(item, original)), *views] if tweaked else views
+    pictures = [fitted(tweaked(item, original)), *views] if tweaked else views
     size = f"{original.width} x {original.height}"
-    return SheetRow(item.source, size, [_fitted(original), *pictures])
+    return SheetRow(item.source, size, [fitted(original), *pictures])
 
 
-def _fitted(image: Image.Image) -> Image.Image:
+def fitted(image: Image.Image) -> Image.Image:
     """As large as a cell allows, small images enlarged."""
     scale = _CELL / max(image.size)
     return image.resize((max(1, round(image.width * scale)), max(1, round(image.height * scale))))
