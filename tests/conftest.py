@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -12,6 +13,9 @@ import pytest
 import torch
 from hypothesis import settings
 from PIL import Image
+
+if TYPE_CHECKING:
+    from tests.studies.world import World
 
 torch.set_num_threads(1)  # tiny models: threads only wait for each other
 settings.register_profile("ci", deadline=None)  # two noisy cores: time is never what a property is about
@@ -32,6 +36,14 @@ def tiny_ip(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     from tests.tiny import save_ip_adapter
 
     return {kind: save_ip_adapter(tmp_path_factory.mktemp(kind), kind) for kind in ("base", "plus")}
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> World:
+    """Synthetic benchmarks, untrained checkpoints and a small generator, for studies."""
+    from tests.studies.world import make_world
+
+    return make_world(tmp_path_factory.mktemp("world"))
 
 
 def make_image(seed: int, size: tuple[int, int] = (32, 32)) -> Image.Image:

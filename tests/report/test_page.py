@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -19,52 +18,13 @@ from onesdaug.report.pictures import Gallery, PhotoRow, Picture, data_uri, galle
 from onesdaug.report.plot import gain_plots
 from onesdaug.report.table import Block, Origin, cells, terminal_table, to_row
 from tests.conftest import make_image
+from tests.report.structure import parse
 from tests.views.fake import Fake, make
 
 HOSTILE = "<script>alert('x')</script>&\"\udcff.png"
-VOID = {"meta", "link", "img", "br", "line", "path", "circle"}
 
 
-class Structure(HTMLParser):
-    """Fails on tags that do not close in order; collects what would be fetched and the text cells."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.seen: set[str] = set()
-        self.fetched: list[str] = []
-        self.rows: list[list[str]] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.seen.add(tag)
-        self.fetched += [value or "" for name, value in attrs if name in ("src", "href", "action", "data", "srcset")]
-        assert not any(name.startswith("on") for name, _ in attrs)
-        if tag == "tr":
-            self.rows.append([])
-        if tag in ("td", "th"):
-            self.rows[-1].append("")
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        if tag not in VOID:
-            assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if {"td", "th"} & set(self.open):
-            self.rows[-1][-1] += data
-
-
-def parse(text: str) -> Structure:
-    structure = Structure()
-    structure.feed(text)
-    structure.close()
-    assert structure.open == []
-    return structure
-
-
-@pytest.fixture(scope="module")
-def block() -> Block:
+def make_block() -> Block:
     rng = torch.Generator().manual_seed(0)
     centres = torch.randn(6, 1, 1, 8, generator=rng)
     features = (centres + torch.randn(6, 30, 4, 8, generator=rng)).flatten(0, 1)
@@ -74,6 +34,11 @@ def block() -> Block:
     results = evaluate(bank, ProtoNet(), [Task(episodes=60)], [ViewUse(n, n) for n in (1, 2, 3)])
     rows = tuple(to_row("pocket", result) for result in results)
     return Block("some <classifier>", "protonet", "a part & more", rows, (Origin("pocket", info, 0.0123),))
+
+
+@pytest.fixture(scope="module")
+def block() -> Block:
+    return make_block()
 
 
 def full_page(block: Block) -> Page:

@@ -80,7 +80,8 @@ class Augmenter:
         self.config = config or AugmentConfig()
         self.device = torch.device(device) if device is not None else getattr(generator, "device", torch.device("cpu"))
         # what a GPU takes at once is the generator's to know; the CPU is busy with four
-        self.batch_size = batch_size or (getattr(generator, "batch_size", 16) if self.device.type != "cpu" else 4)
+        own = int(getattr(generator, "batch_size", 16))
+        self.batch_size = batch_size or (own if self.device.type != "cpu" else 4)
         self.side = side if generator is None else generator.size
         self.fingerprint = "shape" if generator is None else _fingerprint(generator)
         self.stages = Stages(generator, self.config, self.device)

@@ -12,7 +12,9 @@ from onesdaug.cli.augment import augment
 from onesdaug.cli.doctor import doctor
 from onesdaug.cli.fewshot import app as fewshot
 from onesdaug.cli.generator import app as generator
+from onesdaug.cli.report import report
 from onesdaug.cli.screen import show_error
+from onesdaug.cli.study import app as study
 from onesdaug.errors import OnesdaugError
 
 app = typer.Typer(
@@ -29,8 +31,10 @@ app = typer.Typer(
 )
 app.command()(augment)
 app.command()(doctor)
+app.command()(report)
 app.add_typer(fewshot, name="fewshot")
 app.add_typer(generator, name="generator")
+app.add_typer(study, name="study")
 
 
 def _version(wanted: bool) -> None:

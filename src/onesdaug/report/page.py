@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from html import escape
-from importlib.resources import files
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from onesdaug.report.pictures import Gallery, PhotoRow
 from onesdaug.report.plot import gain_plots
+from onesdaug.report.shell import document, facts, text, warnings, write_whole
 from onesdaug.report.table import COLUMNS, Block, Origin, Row, cells, task_line
 
 TITLE = "onesdaug: views of one image for a frozen model"
@@ -38,51 +35,42 @@ class Page:
 
 def render(page: Page) -> str:
     """The whole page as text."""
-    template = Template((files("onesdaug.report") / "page.html").read_text(encoding="utf-8"))
-    return template.substitute(
-        title=_text(TITLE),
-        lead=_text(LEAD),
-        photographs=_photographs(page),
-        results=_results(page),
-        origins=_origins(page),
-        small_print=_small_print(page.blocks),
-    )
+    parts = [
+        f"<h1>{text(TITLE)}</h1>",
+        f'<p class="lead">{text(LEAD)}</p>',
+        _photographs(page),
+        _results(page),
+        _origins(page),
+        f"<footer>\n{_small_print(page.blocks)}\n</footer>",
+    ]
+    return document(TITLE, "\n".join(parts))
 
 
 def write(page: Page, path: Path) -> Path:
     """Write the page whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(render(page), encoding="utf-8")
-    temporary.replace(path)
-    return path
-
-
-def _text(text: object) -> str:
-    """Escaped; file names may hold bytes that are no characters."""
-    return escape(str(text).encode("utf-8", "replace").decode())
+    return write_whole(render(page), path)
 
 
 def _photographs(page: Page) -> str:
     shown = page.gallery
     parts = ["<h2>Photographs and their views</h2>"]
     if page.command:
-        parts.append(f'<code class="command">$ {_text(page.command)}</code>')
+        parts.append(f'<code class="command">$ {text(page.command)}</code>')
     parts += [_photo(row) for row in shown.rows] or ['<p class="quiet">No views to show.</p>']
     if shown.more:
         parts.append(f'<p class="note">{shown.more} more images are in the folder of views, not on this page.</p>')
-    return "\n".join([*parts, _warnings("Left out:", shown.problems)])
+    return "\n".join([*parts, warnings("Left out:", shown.problems)])
 
 
 def _photo(row: PhotoRow) -> str:
     figures = "\n".join(
-        f'<figure><img src="{p.uri}" alt="{_text(f"{row.name}, {p.caption}")}" width="{p.size[0]}" '
-        f'height="{p.size[1]}"><figcaption>{_text(p.caption)}</figcaption></figure>'
+        f'<figure><img src="{p.uri}" alt="{text(f"{row.name}, {p.caption}")}" width="{p.size[0]}" '
+        f'height="{p.size[1]}"><figcaption>{text(p.caption)}</figcaption></figure>'
         for p in row.pictures
     )
-    about = " · ".join(_text(part) for part in (row.credit, row.note) if part)
+    about = " · ".join(text(part) for part in (row.credit, row.note) if part)
     return (
-        f'<section class="card"><h3>{_text(row.name)}</h3><div class="note">{about}</div>\n'
+        f'<section class="card"><h3>{text(row.name)}</h3><div class="note">{about}</div>\n'
         f'<div class="strip">\n{figures}\n</div></section>'
     )
 
@@ -92,26 +80,26 @@ def _results(page: Page) -> str:
     if page.blocks:
         line = f"{task_line(page.blocks)}; ± is a 95 % interval. All rows of a table see the same episodes. "
         line += "The views behind the numbers have settings of their own, listed below: those tuned for accuracy."
-        parts.append(f'<p class="note">{_text(line)}</p>')
+        parts.append(f'<p class="note">{text(line)}</p>')
     else:
         parts.append('<p class="quiet">No evaluation.</p>')
     for block, plot in zip(page.blocks, gain_plots(page.blocks), strict=True):
         parts.append(f'<section class="card"><div class="pair">\n{_table(block)}\n<div>{plot}</div>\n</div></section>')
-    return "\n".join([*parts, _warnings("Not evaluated:", page.problems)])
+    return "\n".join([*parts, warnings("Not evaluated:", page.problems)])
 
 
 def _table(block: Block) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
     body = "\n".join(_table_row(row) for row in block.rows)
     return (
-        f'<div class="scroll"><table><caption>{_text(block.classifier)}</caption>'
+        f'<div class="scroll"><table><caption>{text(block.classifier)}</caption>'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
     )
 
 
 def _table_row(row: Row) -> str:
     c = cells(row)
-    name, dot, source = _text(c.method).partition(" · ")
+    name, dot, source = text(c.method).partition(" · ")
     method = f'<span class="name">{name}</span>{dot}{source}' if dot else name  # on a phone, 1S-DAug-1 stays whole
 
     def with_interval(value: str, ci: str) -> str:
@@ -125,10 +113,10 @@ def _table_row(row: Row) -> str:
 
 
 def _origins(page: Page) -> str:
-    facts = {"code": f"commit {page.commit}", **page.machine}
+    about = {"code": f"commit {page.commit}", **page.machine}
     if page.gallery.generator:
-        facts["views above"] = f"generator {page.gallery.generator}"
-    parts = ["<h2>What made these numbers</h2>", _facts(facts.items())]
+        about["views above"] = f"generator {page.gallery.generator}"
+    parts = ["<h2>What made these numbers</h2>", facts(about.items())]
     for block in page.blocks:
         first = block.rows[0].result
         about = {
@@ -140,7 +128,7 @@ def _origins(page: Page) -> str:
         }
         sources = "\n".join(_origin(origin) for origin in block.origins)
         parts.append(
-            f'<details class="card"><summary>{_text(block.classifier)}</summary>{_facts(about.items())}\n'
+            f'<details class="card"><summary>{text(block.classifier)}</summary>{facts(about.items())}\n'
             f"{sources}</details>"
         )
     return "\n".join(parts)
@@ -148,16 +136,12 @@ def _origins(page: Page) -> str:
 
 def _origin(origin: Origin) -> str:
     info = origin.info
-    facts = {
+    about = {
         "generator": info.views.get("generator", "none"),
         "made at commit": f"{info.commit}, seed {info.seed}",
         "settings": _settings(info.views),
     }
-    return f"<h4>{_text(origin.source)} views</h4>{_facts(facts.items())}"
-
-
-def _facts(facts: Iterable[tuple[str, str]]) -> str:
-    return "<dl>" + "".join(f"<dt>{_text(name)}</dt><dd>{_text(value)}</dd>" for name, value in facts) + "</dl>"
+    return f"<h4>{text(origin.source)} views</h4>{facts(about.items())}"
 
 
 def _settings(views: Mapping[str, Any]) -> str:
@@ -188,11 +172,4 @@ def _small_print(blocks: Sequence[Block]) -> str:
                 f"other random parts of this size, in percentage points: {listed}."
             )
     lines.append("Generated views can be wrong for your images: look at them before you trust an average over them.")
-    return "\n".join(f"<p>{_text(line)}</p>" for line in lines)
-
-
-def _warnings(title: str, lines: Sequence[str]) -> str:
-    if not lines:
-        return ""
-    items = "".join(f"<li>{_text(line)}</li>" for line in lines)
-    return f'<div class="note warn">{title}<ul>{items}</ul></div>'
+    return "\n".join(f"<p>{text(line)}</p>" for line in lines)

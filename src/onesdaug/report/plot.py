@@ -1,81 +1,96 @@
-"""The gains as a picture: one dot per method with its 95 % whisker, as SVG that takes its colours from the page."""
+"""Differences as a picture: lines of dots with their 95 % whiskers, zero marked."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
-from html import escape
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from onesdaug.report.table import Block, Row, cells
+from onesdaug.report.axes import WIDTH, Key, Scale, dot, fit_scale, flat_whisker, label, legend, line, svg
+from onesdaug.report.shell import text
+from onesdaug.report.table import Block, cells
 
-# Drawn for the width of a phone, labels above the whiskers instead of beside them: scaled down, text would be lost.
-_WIDTH, _EDGE, _ROW, _TOP, _AXIS = 360, 14, 40, 2, 34
-_TICKS = 6
+_EDGE, _ROW, _APART, _AXIS = 14, 40, 11, 38  # names stand above the whiskers instead of beside them: room for both
+AGAINST_NONE = "percentage points against no views"
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A difference in percentage points with the half-width of its interval; `shown` is the same as text."""
+
+    value: float
+    ci95: float
+    shown: str
+    mark: str
+
+
+@dataclass(frozen=True)
+class DotRow:
+    """What is compared, by one dot or by one for each generator; `ghost` is what the paper reports."""
+
+    name: str
+    dots: tuple[Dot, ...]
+    ghost: float | None = None
+
+
+def whiskers(
+    rows: Sequence[DotRow], name: str, scale: Scale | None = None, keys: Sequence[Key] = (), axis: str = AGAINST_NONE
+) -> str:
+    """One line per row; "" where there is nothing to compare."""
+    if not rows:
+        return ""
+    scale = scale or whisker_scale(rows)
+    parts, top = legend(keys, 0) if keys else ([], 2.0)
+    heights = [_ROW + _APART * (len(row.dots) - 1) for row in rows]
+    bottom = top + sum(heights) + 4
+
+    def x(value: float) -> float:
+        return _EDGE + scale.share(value) * (WIDTH - 2 * _EDGE)
+
+    for value, tick in scale.ticks():
+        parts.append(line(x(value), top - 2, x(value), bottom, "zero" if value == 0 else "grid"))
+        parts.append(label(x(value), bottom + 15, tick))
+    parts.append(label(WIDTH / 2, bottom + 32, axis))
+    for row, height in zip(rows, heights, strict=True):
+        parts.append(line(_EDGE, top + height - 3, WIDTH - _EDGE, top + height - 3, "row"))
+        parts.append(label(_EDGE, top + 14, row.name, "label", "start"))
+        if len(row.dots) == 1:
+            parts.append(label(WIDTH - _EDGE, top + 14, row.dots[0].shown, "label number", "end"))
+        if row.ghost is not None:
+            y = top + (26 + height - 14) / 2
+            shown = f"{row.name}, the paper: {row.ghost:+.2f}"
+            parts.append(f'<g class="paper"><title>{text(shown)}</title>{dot(x(row.ghost), y, "paper")}</g>')
+        for place, item in enumerate(row.dots):
+            y = top + 26 + _APART * place
+            parts.append(
+                f'<g class="{text(item.mark)}"><title>{text(row.name)}: {text(item.shown)}</title>'
+                + flat_whisker(y, x(item.value - item.ci95), x(item.value + item.ci95))
+                + f"{dot(x(item.value), y, item.mark)}</g>"
+            )
+        top += height
+    return svg(bottom + _AXIS, name, parts)
+
+
+def whisker_scale(rows: Sequence[DotRow]) -> Scale:
+    """Holds every whisker, every value of the paper and zero."""
+    ends = [v for row in rows for d in row.dots for v in (d.value - d.ci95, d.value + d.ci95)]
+    return fit_scale([0.0, *ends, *(row.ghost for row in rows if row.ghost is not None)], signed=True)
 
 
 def gain_plots(blocks: Sequence[Block]) -> list[str]:
-    """One SVG per block, all on the same scale; "" for a block with nothing to compare."""
-    low, high, step = _scale([row for block in blocks for row in block.rows])
-    return [_plot(block, low, high, step) for block in blocks]
-
-
-def _scale(rows: Sequence[Row]) -> tuple[float, float, float]:
-    """Range and tick distance in percentage points that hold every whisker and zero."""
-    gains = [row.result.gain for row in rows if row.result.gain is not None]
-    low = min([0.0, *(100 * (g.difference - g.ci95) for g in gains)])
-    high = max([0.0, *(100 * (g.difference + g.ci95) for g in gains)])
-    if high - low < 1e-9:
-        low, high = -1.0, 1.0
-    rough = (high - low) / _TICKS
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough)
-    return math.floor(low / step) * step, math.ceil(high / step) * step, step
-
-
-def _plot(block: Block, low: float, high: float, step: float) -> str:
-    rows = [row for row in block.rows if row.result.gain is not None]
-    if not rows:
-        return ""
-
-    def x(value: float) -> str:
-        return f"{_EDGE + (value - low) / (high - low) * (_WIDTH - 2 * _EDGE):.1f}"
-
-    bottom = _TOP + len(rows) * _ROW + 4
-    parts = [
-        f'<svg class="plot" viewBox="0 0 {_WIDTH} {bottom + _AXIS}" role="img" '
-        f'aria-label="Paired difference to the baseline with 95 % intervals, {escape(block.classifier)}">'
+    """One SVG per block of the demo, all on the same scale; "" for a block with nothing to compare."""
+    rows = [_rows(block) for block in blocks]
+    scale = whisker_scale([row for of_block in rows for row in of_block])
+    return [
+        whiskers(of_block, f"Paired difference to the baseline with 95 % intervals, {block.classifier}", scale)
+        for block, of_block in zip(blocks, rows, strict=True)
     ]
-    count = round((high - low) / step)
-    digits = max(0, -math.floor(math.log10(step) + 1e-9))
-    for tick in (low + i * step for i in range(count + 1)):
-        zero = abs(tick) < step / 2
-        parts.append(
-            f'<line class="{"zero" if zero else "grid"}" x1="{x(tick)}" x2="{x(tick)}" y1="0" y2="{bottom}"/>'
-        )
-        label = "0" if zero else f"{tick:+.{digits}f}"
-        parts.append(f'<text class="tick" x="{x(tick)}" y="{bottom + 14}" text-anchor="middle">{label}</text>')
-    parts.append(
-        f'<text class="tick" x="{_WIDTH / 2}" y="{bottom + 30}" text-anchor="middle">'
-        "percentage points against no views</text>"
-    )
-    parts += [_whisker(row, _TOP + place * _ROW, x) for place, row in enumerate(rows)]
-    return "\n".join([*parts, "</svg>"])
 
 
-def _whisker(row: Row, top: int, x: Callable[[float], str]) -> str:
-    """Label and number above, interval and dot below."""
-    gain, text = row.result.gain, cells(row)
-    assert gain is not None  # rows without one are not drawn
-    low, middle, high = (
-        x(100 * v) for v in (gain.difference - gain.ci95, gain.difference, gain.difference + gain.ci95)
-    )
-    name, y = escape(text.method), top + 26
-    return (
-        f'<g class="{row.kind}"><title>{name}: {text.gain} ± {text.gain_ci}</title>'
-        f'<line class="row" x1="{_EDGE}" x2="{_WIDTH - _EDGE}" y1="{top + _ROW - 3}" y2="{top + _ROW - 3}"/>'
-        f'<text class="label" x="{_EDGE}" y="{top + 14}">{name}</text>'
-        f'<text class="label number" x="{_WIDTH - _EDGE}" y="{top + 14}" text-anchor="end">'
-        f"{text.gain} ± {text.gain_ci}</text>"
-        f'<path class="whisker" d="M{low} {y}H{high}M{low} {y - 4}v8M{high} {y - 4}v8"/>'
-        f'<circle class="dot" cx="{middle}" cy="{y}" r="4.5"/></g>'
-    )
+def _rows(block: Block) -> list[DotRow]:
+    found = []
+    for row in block.rows:
+        if (gain := row.result.gain) is not None:
+            shown = cells(row)
+            number = f"{shown.gain} ± {shown.gain_ci}"
+            found.append(DotRow(shown.method, (Dot(100 * gain.difference, 100 * gain.ci95, number, row.kind),)))
+    return found

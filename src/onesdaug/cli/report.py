@@ -1,0 +1,46 @@
+"""`onesdaug report`: the results of studies as one page, and as a document."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    results: Annotated[
+        Path, typer.Argument(metavar="[RESULTS]", help="Folder with what `onesdaug study run` left.")
+    ] = Path("results"),
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    markdown: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the tables as Markdown too, as in docs/results.md.")
+    ] = None,
+) -> None:
+    """Write all studies of a folder as one HTML page that needs nothing beside it: no network, no scripts.
+
+    Exit code 0: written; 2: no results there, or one that cannot be read.
+    """
+    from onesdaug.errors import DataError
+    from onesdaug.report import study_page
+    from onesdaug.report.markdown import markdown as as_markdown
+    from onesdaug.studies.result import read_results
+
+    if not results.is_dir():
+        raise DataError(f"there is no folder {results}; `onesdaug study run NAME` leaves its results in results/")
+    found = read_results(results)
+    if not found:
+        raise DataError(f"{results} holds no results of studies; `onesdaug study run NAME` leaves them there")
+    _write(study_page.render(found, results), out)
+    if markdown is not None:
+        _write(as_markdown(found), markdown)
+
+
+def _write(content: str, path: Path) -> None:
+    from onesdaug.errors import DataError
+    from onesdaug.report.shell import write_whole
+
+    try:
+        typer.echo(write_whole(content, path))
+    except OSError as error:
+        raise DataError(f"{path} cannot be written: {error.strerror or error}") from error

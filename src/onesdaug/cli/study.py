@@ -1,0 +1,164 @@
+"""`onesdaug study list | run`: the paper's tables and figures, each by its name."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from onesdaug.cli.screen import console, printable
+from onesdaug.errors import ConfigError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from onesdaug.studies.result import StudyResult
+
+app = typer.Typer(help="The paper's tables and figures, each by its name.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_studies() -> None:
+    """Every study with the part of the paper it repeats."""
+    from rich.table import Table
+
+    from onesdaug.studies.spec import load_study, names
+
+    table = Table("study", "paper", "content")
+    for name in names():
+        study = load_study(name)
+        table.add_row(name, study.paper, study.title)
+    _screen().print(table)
+    typer.echo(
+        "run some:  onesdaug study run main grid ablation theory -o studies    run all:  onesdaug study run all"
+    )
+
+
+@app.command()
+def run(
+    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Studies, all, or a NAME.toml of your own.")],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="DIR", help="Where NAME.json and report.html go.")
+    ] = Path("studies"),
+    work: Annotated[
+        Path | None, typer.Option(help="Stored features and scores, taken up by the next run (else OUTPUT/work).")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Where benchmarks lie (else ONESDAUG_DATA).")] = None,
+    checkpoints: Annotated[Path, typer.Option(help="Folder of the classifiers' checkpoints.")] = Path(
+        "artifacts/fewshot"
+    ),
+    generator: Annotated[
+        list[str] | None,
+        typer.Option(help="pocket, pocket-imagenet, sd15, a hub id or a folder; may be repeated (else the study's)."),
+    ] = None,
+    split: Annotated[str, typer.Option(help="test, or val for choosing settings.")] = "test",
+    per_class: Annotated[
+        int | None, typer.Option(min=1, help="A random part of each class, for a quick look.")
+    ] = None,
+    episodes: Annotated[int | None, typer.Option(min=2, help="Episodes per number (else the study's).")] = None,
+    images: Annotated[list[Path] | None, typer.Option(help="Photographs for the contact sheets.")] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Decides views and episodes.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    tag: Annotated[str, typer.Option(help="Written into the file names, to keep runs of other machines apart.")] = "",
+    report: Annotated[bool, typer.Option("--report/--no-report", help="Write OUTPUT/report.html as well.")] = True,
+) -> None:
+    """Run studies: from images to JSON, tables and one page. A killed run goes on where it stopped."""
+    from onesdaug.data.registry import SPLITS
+    from onesdaug.fewshot.checkpoint import commit
+    from onesdaug.studies.run import run as run_studies
+    from onesdaug.studies.spec import load_study
+    from onesdaug.studies.spec import names as known
+    from onesdaug.studies.workshop import Settings
+
+    if split not in SPLITS:
+        raise ConfigError(f"split {split!r} is none of {', '.join(SPLITS)}")
+    chosen = [name for given in names for name in (known() if given == "all" else [given])]
+    for name in chosen:
+        load_study(name)  # a wrong name is said before minutes are spent
+    began, lines = time.perf_counter(), console()
+    settings = Settings(
+        work=work or output / "work",
+        root=root,
+        checkpoints=checkpoints,
+        device=device,
+        split=split,
+        per_class=per_class,
+        episodes=episodes,
+        seed=seed,
+        generators=tuple(generator) if generator else None,
+        images=tuple(str(path) for path in images or ()),
+        commit=commit(),
+        log=lambda text: lines.print(f"[{time.perf_counter() - began:6.1f} s] {printable(text)}", markup=False),
+    )
+    done = run_studies(chosen, settings, output, _command(), tag)
+    screen = _screen()
+    for result, path in done.results:
+        _show(result, screen)
+        typer.echo(f"{path}\n" if path else f"nothing could be run; {output / result.file} was left as it is\n")
+    if report and any(path for _, path in done.results):
+        from onesdaug.report.study_page import write_report
+
+        typer.echo(f"page: {write_report(output, output / 'report.html')}")
+    typer.echo(f"{len(done.results)} studies in {time.perf_counter() - began:.1f} s")
+    for line in done.failures:
+        lines.print(f"error: {printable(line)}", style="red", markup=False)
+    if done.failures or all(path is None for _, path in done.results):
+        raise typer.Exit(1)
+
+
+def _command() -> str:
+    """As it was given, without folders that name the machine."""
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return shlex.join(["onesdaug", *words])
+
+
+def _screen() -> Console:
+    from rich.console import Console
+
+    # a pipe or a file gets whole lines; only a terminal narrows the table
+    return Console() if sys.stdout.isatty() else Console(width=140)
+
+
+def _show(result: StudyResult, screen: Console) -> None:
+    """A study's numbers as one table, then the claims, then what is missing."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    from onesdaug.statistics import Paired
+
+    def points(value: Paired | None) -> str:
+        return "" if value is None else f"{100 * value.difference:+.2f} ± {100 * value.ci95:.2f}"
+
+    screen.print(f"[bold]{escape(result.study)}[/bold] ({escape(result.paper)}): {escape(result.title)}")
+    if result.cells:
+        table = Table("data", "classifier", "shot", "views", "support/query", *("accuracy, %", "over no views"))
+        table.add_column("over crop + flip")
+        table.add_column("paper, %")
+        for c in result.cells:
+            what = " · ".join(part for part in (c.label, c.generator) if part)
+            paper = "" if c.paper is None else f"{c.paper.value:.2f}"
+            accuracy = f"{100 * c.accuracy.mean:.2f} ± {100 * c.accuracy.ci95:.2f}"
+            use = f"{c.support}/{c.query}"
+            table.add_row(
+                c.data, c.classifier, str(c.shot), what, use, accuracy, points(c.gain), points(c.over_tta), paper
+            )
+        screen.print(table)
+    if result.timings:
+        table = Table("generator", "solver", "noise", "steps run", "s/image", "s/image, many", "peak MB", "paper, s")
+        for t in result.timings:
+            paper = "" if t.paper is None else f"{t.paper:.2f}"
+            row = (f"{t.noise_level:g}", str(t.steps_run), f"{t.seconds:.4f}", f"{t.batch_seconds:.5f}")
+            table.add_row(t.generator, t.solver, *row, f"{t.peak_memory_mb:.0f}", paper)
+        screen.print(table)
+    for entry in result.theory:
+        screen.print(f"[bold]{escape(f'{entry.data}, {entry.classifier}, {entry.generator}')}[/bold]")
+        for line in entry.lines:
+            screen.print(f"  {line}", markup=False)
+    for claim in result.claims:
+        screen.print(f"{claim.verdict}: {claim.says}", markup=False)
+    for line in result.missing:
+        screen.print(f"not run: {line}", markup=False)

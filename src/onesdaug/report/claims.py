@@ -1,0 +1,77 @@
+"""What the paper says and what came out here, in sentences with their numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from onesdaug.report.strings import data_name, points, signed
+from onesdaug.report.tabular import Entry, Line, Table, of_gain
+from onesdaug.studies.result import Claim, Instance, StudyResult
+
+# what a reader wants to know first comes first
+VERDICTS = {
+    "differs": "Differs from the paper",
+    "mixed": "Mixed: the comparisons do not all say the same",
+    "no clear difference": "No clear difference, where the paper reports one",
+    "agrees": "Agrees with the paper",
+}
+SIGN = (
+    "Differences are in percentage points: the side that the paper says is better, minus the other. Negative means "
+    "the opposite of the paper; ± is a 95 % interval, paired on the same episodes."
+)
+_WORDS = {"differs": ("differs", "differ"), "agrees": ("agrees", "agree")}
+_UNCLEAR = ("shows no clear difference", "show no clear difference")
+
+
+def by_verdict(results: Sequence[StudyResult]) -> dict[str, list[tuple[StudyResult, Claim]]]:
+    """All statements of all studies, those that differ first."""
+    found: dict[str, list[tuple[StudyResult, Claim]]] = {verdict: [] for verdict in VERDICTS}
+    for result in results:
+        for claim in result.claims:
+            found[claim.verdict].append((result, claim))
+    return {verdict: claims for verdict, claims in found.items() if claims}
+
+
+def tally(results: Sequence[StudyResult]) -> str:
+    """`12 statements of the paper were tested: 5 agree, 3 differ, …`"""
+    found = by_verdict(results)
+    total = sum(map(len, found.values()))
+    if not total:
+        return "No statement of the paper was tested."
+    words = {"agrees": _WORDS["agrees"], "differs": _WORDS["differs"], "mixed": ("is mixed", "are mixed")}
+    parts = [f"{len(c)} {words.get(verdict, _UNCLEAR)[len(c) != 1]}" for verdict, c in found.items()]
+    subject = "1 statement of the paper was" if total == 1 else f"{total} statements of the paper were"
+    return f"{subject} tested: {', '.join(parts)}."
+
+
+def came_out(claim: Claim) -> str:
+    """One sentence: how many comparisons went which way, and how far."""
+    if not claim.instances:
+        return "Not tested here."
+    if len(claim.instances) == 1:
+        only = claim.instances[0]
+        return f"Here: {points(only.difference)} ({data_name(only.where)})."
+    kinds = {verdict: [i for i in claim.instances if i.verdict == verdict] for verdict in VERDICTS}
+    parts = [_part(of_kind, len(claim.instances), verdict) for verdict, of_kind in kinds.items() if of_kind]
+    return f"Here: {'; '.join(parts)}."
+
+
+def _part(of_kind: Sequence[Instance], total: int, verdict: str) -> str:
+    verb = _WORDS.get(verdict, _UNCLEAR)[len(of_kind) != 1]
+    share = f"{len(of_kind)} of {total}" if len(of_kind) < total else "both" if total == 2 else f"all {total}"
+    return f"{share} comparisons {verb} ({_range(of_kind)})"
+
+
+def _range(of_kind: Sequence[Instance]) -> str:
+    if len(of_kind) == 1:
+        return points(of_kind[0].difference)
+    ranked = sorted(100 * i.difference.difference for i in of_kind)
+    return f"{signed(ranked[0])} to {signed(ranked[-1])}"
+
+
+def comparisons(claim: Claim) -> Table | None:
+    """Every comparison with its interval."""
+    if not claim.instances:
+        return None
+    lines = [Line(data_name(i.where), (of_gain(i.difference), Entry(i.verdict))) for i in claim.instances]
+    return Table("", ("compared on", "difference, points", "to the paper"), tuple(lines))

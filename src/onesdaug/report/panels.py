@@ -1,0 +1,112 @@
+"""The cells of a few-shot study by what they share: one panel per data set, classifier and number of shots."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from onesdaug.report.strings import data_name
+from onesdaug.studies.result import Cell, StudyResult
+
+TRADITIONAL = "crop-flip"  # the row that stands for traditional test-time augmentation
+_KNOWN = ("pocket", "pocket-imagenet", "sd15")  # each has one colour on every page
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Cells on the same episodes, in the order of the study."""
+
+    data: str
+    classifier: str
+    shot: int
+    cells: tuple[Cell, ...]
+
+    @property
+    def column(self) -> str:
+        """Names the data and the task, as literature rows do."""
+        return f"{self.data} {self.shot}-shot"
+
+    @property
+    def title(self) -> str:
+        return f"{self.classifier}, {data_name(self.data)}, {self.shot}-shot"
+
+    @property
+    def baseline(self) -> Cell | None:
+        return next((cell for cell in self.cells if cell.kind == "baseline"), None)
+
+    @property
+    def is_grid(self) -> bool:
+        """Whether support and query have numbers of views of their own."""
+        return any(cell.support != cell.query for cell in self.cells)
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        """K of the cells with as many views behind support and query."""
+        return tuple(sorted({cell.query for cell in self.cells if cell.query and cell.support == cell.query}))
+
+    @property
+    def generators(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(cell.generator for cell in self.cells if cell.kind == "generative"))
+
+    def method(self, cell: Cell) -> str:
+        """`1S-DAug-2 · pocket` as the paper counts views; other rows by their label."""
+        if cell.kind == "baseline":
+            return cell.label
+        name = f"{cell.label} · {cell.generator}" if cell.generator else cell.label
+        if self.is_grid:
+            return f"{name}, support +{cell.support}, query +{cell.query}"
+        if cell.kind == "generative" and cell.row == "generated":
+            return f"1S-DAug-{cell.query} · {cell.generator}"
+        return f"{name}, K = {cell.query}" if len(self.counts) > 1 else name
+
+    def paper_gain(self, cell: Cell) -> float | None:
+        """The paper's difference to its own baseline, in percentage points."""
+        base = self.baseline
+        if cell.paper is None or base is None or base.paper is None or cell is base:
+            return None
+        return cell.paper.value - base.paper.value
+
+    def paper_relative(self, cell: Cell) -> float | None:
+        """The same over its baseline, as the paper prints it in brackets."""
+        base, gain = self.baseline, self.paper_gain(cell)
+        if gain is None or base is None or base.paper is None or not base.paper.value:
+            return None
+        return gain / base.paper.value
+
+
+def panels(result: StudyResult) -> list[Panel]:
+    found: dict[tuple[str, str, int], list[Cell]] = {}
+    for cell in result.cells:
+        found.setdefault((cell.data, cell.classifier, cell.shot), []).append(cell)
+    return [Panel(*key, tuple(cells)) for key, cells in found.items()]
+
+
+def mark(cell: Cell) -> str:
+    """The class that colours a cell's row and its dot."""
+    return generator_mark(cell.generator) if cell.kind == "generative" else cell.kind
+
+
+def generator_mark(generator: str) -> str:
+    place = (
+        _KNOWN.index(generator)
+        if generator in _KNOWN
+        else len(_KNOWN) + zlib.crc32(generator.encode("utf-8", "replace")) % 3
+    )
+    return f"g{place}"
+
+
+def noise_level(cell: Cell, settings: str) -> float | None:
+    """From the row's name (`noise-0.7`); for `full`, from the generator's own settings."""
+    if named := re.fullmatch(r"noise-(\d+(?:\.\d+)?)", cell.row):
+        return float(named[1])
+    if cell.row == "full" and (found := re.search(r"noise_level[ =:]+(\d+(?:\.\d+)?)", settings)):
+        return float(found[1])
+    return None
+
+
+def shared_episodes(panel_list: Sequence[Panel]) -> str:
+    """How many episodes stand behind the accuracies."""
+    counts = sorted({cell.accuracy.n for panel in panel_list for cell in panel.cells})
+    return " or ".join(f"{n:,}" for n in counts)

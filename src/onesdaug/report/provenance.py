@@ -1,0 +1,33 @@
+"""How numbers came about, as names and values: once for page and document."""
+
+from __future__ import annotations
+
+from onesdaug.report.strings import data_name
+from onesdaug.studies.result import StudyResult
+
+
+def in_one_line(result: StudyResult) -> str:
+    """What a reader wants to see beside a heading."""
+    made = result.made
+    where = made.machine.get("device", "")
+    return " · ".join(part for part in (result.file, f"commit {made.commit}", made.date, where) if part)
+
+
+def in_full(result: StudyResult) -> list[tuple[str, str]]:
+    made = result.made
+    pairs = [("file", result.file), ("command", made.command), ("commit", made.commit), ("date", f"{made.date} (UTC)")]
+    pairs += made.machine.items()
+    pairs += [(f"data: {data_name(name)}", value) for name, value in made.data.items()]
+    pairs += [(f"encoder: {data_name(name)}", value) for name, value in made.encoders.items()]
+    pairs += [(f"generator: {name}", value) for name, value in made.generators.items()]
+    if made.seeds:
+        pairs.append(("seeds", ", ".join(f"{name} {value}" for name, value in made.seeds.items())))
+    if made.seconds:
+        stages = ", ".join(f"{stage} {value:,.1f} s" for stage, value in made.seconds.items())
+        pairs.append(("time", f"{stages}; {sum(made.seconds.values()):,.1f} s in all"))
+    return pairs
+
+
+def heading(result: StudyResult) -> str:
+    """The paper's table and the study's title; runs of one study are told apart."""
+    return f"{result.paper[:1].upper()}{result.paper[1:]}: {result.title}" + (f" ({result.tag})" if result.tag else "")

