@@ -16,7 +16,9 @@ def cpu_seconds(*command: str) -> float:
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
-@pytest.mark.parametrize("arguments", [["--help"], ["augment", "--help"], ["--version"]])
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["augment", "--help"], ["pope", "--help"], ["study", "--help"], ["--version"]]
+)
 def test_help_takes_less_than_half_a_second_of_cpu(arguments: list[str]) -> None:
     command = ["-c", "from onesdaug.cli import main; main()", *arguments]
     assert min(cpu_seconds(*command) for _ in range(3)) < 0.5

@@ -38,9 +38,7 @@ def test_run_writes_results_and_a_page(world: World, tmp_path: Path) -> None:
 def test_nothing_to_run_with_says_why_and_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONESDAUG_DATA", raising=False)
     (tmp_path / "grid.json").write_text("{}")
-    shown = runner.invoke(
-        app, ["study", "run", "grid", "--generator", "pocket", "-o", str(tmp_path)]
-    )
+    shown = runner.invoke(app, ["study", "run", "grid", "--generator", "pocket", "-o", str(tmp_path)])
     assert shown.exit_code == 1
     assert "ONESDAUG_DATA is not set; to get it: ILSVRC-2012" in shown.stdout
     assert (tmp_path / "grid.json").read_text() == "{}"

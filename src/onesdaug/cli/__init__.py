@@ -12,6 +12,7 @@ from onesdaug.cli.augment import augment
 from onesdaug.cli.doctor import doctor
 from onesdaug.cli.fewshot import app as fewshot
 from onesdaug.cli.generator import app as generator
+from onesdaug.cli.pope import pope
 from onesdaug.cli.report import report
 from onesdaug.cli.screen import show_error
 from onesdaug.cli.study import app as study
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command()(augment)
 app.command()(doctor)
+app.command()(pope)
 app.command()(report)
 app.add_typer(fewshot, name="fewshot")
 app.add_typer(generator, name="generator")

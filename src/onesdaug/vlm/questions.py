@@ -1,0 +1,189 @@
+"""POPE's questions: read strictly, joined on question_id, counted before anything is asked."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from onesdaug.errors import DataError
+
+# POPE's own COCO files, and the A-OKVQA and GQA files made the same way: 500 images, six questions each, half yes
+_OFFICIAL = re.compile(r"(coco|aokvqa|gqa)_pope_(random|popular|adversarial)")
+OFFICIAL_COUNTS = (3000, 1500, 500)  # questions, with the answer yes, images
+# Fingerprints of POPE's current COCO files; other copies in use have spelling mistakes, other rows or another order
+KNOWN = {
+    "random": "c7dd1de55d22672e",
+    "popular": "b5e443dd4d74cc23",
+    "adversarial": "42c436145d141317",
+}
+_FIELDS = ("question_id", "image", "text", "label")
+_NAMED = 5  # how many missing images are named
+
+
+@dataclass(frozen=True)
+class Question:
+    """One question about one image, and the right answer."""
+
+    id: int | str
+    image: str
+    text: str
+    label: str  # yes or no
+
+    @property
+    def key(self) -> str:
+        """The id as text: what answers are joined on."""
+        return str(self.id)
+
+
+@dataclass(frozen=True)
+class Questions:
+    """The questions of one file in its order; `limit` may have cut them, the fingerprint is of the whole file."""
+
+    items: tuple[Question, ...]
+    split: str
+    fingerprint: str
+    file: str = ""
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def images(self) -> list[str]:
+        """The images asked about, in order of their first question."""
+        return list(dict.fromkeys(q.image for q in self.items))
+
+    @property
+    def by_image(self) -> list[Question]:
+        """The questions with those of an image together, so that it is loaded once."""
+        groups: dict[str, list[Question]] = {}
+        for question in self.items:
+            groups.setdefault(question.image, []).append(question)
+        return [question for group in groups.values() for question in group]
+
+    @property
+    def known(self) -> bool:
+        """Whether the file is, row for row, POPE's own."""
+        return KNOWN.get(self.split) == self.fingerprint
+
+    def summary(self) -> dict[str, Any]:
+        yes = sum(q.label == "yes" for q in self.items)
+        return {
+            "file": self.file,
+            "split": self.split,
+            "questions": len(self),
+            "yes": yes,
+            "images": len(self.images),
+            "fingerprint": self.fingerprint,
+            "known_copy": self.known,
+        }
+
+
+def read_questions(path: str | Path, limit: int | None = None) -> Questions:
+    """From POPE's JSON lines or a JSON list; refuses what cannot be scored and says where it stands."""
+    file = Path(path)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the questions {file} cannot be read: {error}") from error
+    items: list[Question] = []
+    places: dict[str, str] = {}
+    for place, row in _rows(text, file):
+        question = _question(row, f"{file}, {place}")
+        if question.key in places:
+            raise DataError(
+                f"{file}: question_id {question.id} is there twice ({places[question.key]} and {place}); answers are "
+                "joined on question_id, so every question needs its own"
+            )
+        places[question.key] = place
+        items.append(question)
+    if not items:
+        raise DataError(f"{file} holds no questions")
+    split = split_name(file)
+    _check_counts(items, file)
+    return Questions(tuple(items[:limit]), split, _fingerprint(items), str(file))
+
+
+def split_name(file: Path) -> str:
+    """adversarial for coco_pope_adversarial.json, aokvqa_random for its A-OKVQA sister, else the file's own name."""
+    if found := _OFFICIAL.search(file.stem):
+        source, split = found.groups()
+        return split if source == "coco" else f"{source}_{split}"
+    return re.sub(r"[^\w.-]+", "-", file.stem)
+
+
+def check_images(questions: Questions, folder: str | Path) -> None:
+    """See that every image is there, before any model is loaded; says how many are not and names some."""
+    root = Path(folder)
+    if not root.is_dir():
+        raise DataError(f"the folder of images {root} does not exist; for POPE it is COCO's val2014")
+    images = questions.images
+    missing = [name for name in images if not (root / name).is_file()]
+    if not missing:
+        return
+    named = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
+    hint = "; is this COCO's val2014 folder?" if len(missing) == len(images) else ""
+    raise DataError(f"{len(missing)} of {len(images)} images are not in {root}: {named}{hint}")
+
+
+def _rows(text: str, file: Path) -> Iterator[tuple[str, Any]]:
+    """Each row with the place it stands at, in words."""
+    if text.lstrip().startswith("["):
+        try:
+            rows = json.loads(text)
+        except ValueError as error:
+            raise DataError(f"{file} is not valid JSON: {error}") from error
+        yield from ((f"row {number}", row) for number, row in enumerate(rows, start=1))
+        return
+    for number, line in enumerate(text.splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            yield f"line {number}", json.loads(line)
+        except ValueError as error:
+            raise DataError(f"{file}, line {number} is not valid JSON: {error}") from error
+
+
+def _question(row: Any, where: str) -> Question:
+    if not isinstance(row, dict) or (absent := [name for name in _FIELDS if name not in row]):
+        what = f"has no {absent[0]}" if isinstance(row, dict) else "is not an object"
+        raise DataError(f"{where} {what}; a question has {', '.join(_FIELDS)}")
+    label, image, number, text = str(row["label"]).strip().lower(), row["image"], row["question_id"], row["text"]
+    if label not in ("yes", "no"):
+        raise DataError(f"{where}: the label is {row['label']!r}, it must be yes or no")
+    if not isinstance(number, int | str) or isinstance(number, bool):
+        raise DataError(f"{where}: question_id {number!r} is neither a number nor text")
+    if not isinstance(text, str) or not text.strip():
+        raise DataError(f"{where}: the question has no text")
+    if not isinstance(image, str) or not image or _leaves(image):
+        raise DataError(f"{where}: image {image!r} is not a file inside the folder of images")
+    return Question(number, image, text, label)
+
+
+def _leaves(image: str) -> bool:
+    path = PurePosixPath(image)
+    return path.is_absolute() or ".." in path.parts
+
+
+def _check_counts(items: Sequence[Question], file: Path) -> None:
+    """A file called like an official split holds 3,000 questions, 1,500 of them yes, about 500 images."""
+    if not _OFFICIAL.search(file.stem):
+        return
+    counts = len(items), sum(q.label == "yes" for q in items), len({q.image for q in items})
+    if counts != OFFICIAL_COUNTS:
+        raise DataError(
+            f"{file} has {counts[0]} questions, {counts[1]} yes, {counts[2]} images; an official split has 3000, 1500 "
+            "and 500 (an old copy of the random split has 2910). Get it from the POPE repository's output/coco, use "
+            "--limit for a part of it, or give a file of your own another name"
+        )
+
+
+def _fingerprint(items: Iterable[Question]) -> str:
+    state = hashlib.blake2b(digest_size=8)
+    for q in items:
+        state.update(json.dumps([q.id, q.image, q.text, q.label]).encode())
+    return state.hexdigest()

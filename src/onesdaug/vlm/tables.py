@@ -1,0 +1,115 @@
+"""Results for people: the table on the screen and the paper's text file for each number of views."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from onesdaug.vlm.metrics import Estimate, Gain
+from onesdaug.vlm.score import Row, Summary
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_METRICS = ("accuracy", "precision", "recall", "f1", "yes_ratio")
+
+
+def headline_rows(rows: Sequence[Row], parser: str, combine: str) -> list[Row]:
+    """The rows of one rule: votes read by one parser, or margins, which need none."""
+    return [row for row in rows if row.combine == combine and row.parser in (parser, None)]
+
+
+def table(rows: Sequence[Row], title: str) -> Table:
+    """One line per row, percent, 95 % intervals in brackets; the decoding stands beside every number."""
+    from rich.table import Table
+
+    made = Table(title=title, title_justify="left")
+    for name in ("method", "decoding"):
+        made.add_column(name)
+    for name in ("K", "accuracy", "F1", "precision", "recall", "yes", "unknown", "errors", "gain", "McNemar p"):
+        made.add_column(name, justify="right")
+    for row in rows:
+        m = row.metrics
+        made.add_row(
+            row.method,
+            row.decoding,
+            str(row.k),
+            _bracketed(m.accuracy),
+            _bracketed(m.f1),
+            *(_percent(estimate.value) for estimate in (m.precision, m.recall, m.yes_ratio)),
+            str(m.unknown),
+            str(m.errors),
+            *(("baseline", "") if row.baseline else _gain(row.gain)),
+        )
+    return made
+
+
+def text_name(k: int, split: str, shape_tweak: bool, count: int) -> str:
+    """The paper's name; without views there is no shape tweak either."""
+    return f"aug_views_{k}_split_{split}_shapetweak_{shape_tweak and k > 0}_num{count}.txt"
+
+
+def write_texts(out: Path, summary: Summary, parser: str, combine: str, shape_tweak: bool) -> list[Path]:
+    """One file per number of views, 0 to K; other questions or a longer run have files of their own."""
+    rows = headline_rows(summary.rows, parser, combine)
+    split, count = str(summary.questions["split"]), int(summary.questions["questions"])
+    written = []
+    for k in sorted({row.k for row in rows}):
+        file = out / text_name(k, split, shape_tweak, count)
+        blocks = [_block(row) for row in rows if row.k == k]
+        file.write_text("\n".join([_head(summary, k, parser, combine), *blocks]), encoding="utf-8")
+        written.append(file)
+    return written
+
+
+def _head(summary: Summary, k: int, parser: str, combine: str) -> str:
+    model, questions = summary.settings["model"], summary.questions
+    parser = parser if combine == "vote" else "none"
+    seconds = summary.cost.get("view_seconds_per_image") if k else None
+    lines = [
+        f"POPE {questions['split']}: {questions['questions']} questions, {questions['images']} images",
+        f"model {model['name']}, K = {k} views, combined by {combine}, parser {parser}",
+        f"weight of the original {summary.weights['original']:g}, of each view {summary.weights['view']:g}",
+        f"seed {model['seed']}, questions {questions['fingerprint']}, images {summary.images_fingerprint}",
+        f"commit {summary.commit}, device {summary.machine.get('device', '')}",
+    ]
+    if seconds:
+        made = summary.settings["k"]
+        lines.append(f"seconds per image to make its {made} views: {seconds['mean']:g} (at most {seconds['max']:g})")
+    return "\n".join(lines) + "\n"
+
+
+def _block(row: Row) -> str:
+    m = row.metrics
+    lines = [f"[{row.method}, {row.decoding} decoding]"]
+    lines += [f"{name} {_bracketed(getattr(m, name))}" for name in _METRICS]
+    lines.append(f"answered {m.n}, unknown {m.unknown}, errors {m.errors}")
+    for name, gain in (("K = 0, plain", row.gain), ("asking the original again", row.gain_over_repeat)):
+        if gain is not None:
+            difference, p = _gain(gain)
+            relative = [_percent(value, sign=True) for value in (gain.relative_accuracy, gain.relative_f1)]
+            lines.append(
+                f"against {name}: accuracy {difference}, F1 {_bracketed(gain.f1, sign=True)}, "
+                f"relative {relative[0]} % and {relative[1]} %, "
+                f"{gain.fixed} fixed, {gain.broken} broken, McNemar p {p}"
+            )
+    return "\n".join(lines) + "\n"
+
+
+def _percent(value: float | None, sign: bool = False) -> str:
+    return "–" if value is None else f"{100 * value:{'+' if sign else ''}.2f}"
+
+
+def _bracketed(estimate: Estimate, sign: bool = False) -> str:
+    text = _percent(estimate.value, sign)
+    if estimate.low is None:
+        return text
+    return f"{text} [{_percent(estimate.low, sign)}, {_percent(estimate.high, sign)}]"
+
+
+def _gain(gain: Gain | None) -> tuple[str, str]:
+    if gain is None:
+        return "", ""
+    p = "< 0.0001" if gain.mcnemar_p < 1e-4 else f"{gain.mcnemar_p:.4f}"
+    return _bracketed(gain.accuracy, sign=True), p

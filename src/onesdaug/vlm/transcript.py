@@ -1,0 +1,175 @@
+"""answers.jsonl: what every picture of every question got for an answer. Appended and never rewritten; rerun = resume.
+
+The first line holds the settings that decide the answers. With others the file is not touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from onesdaug.errors import ConfigError, DataError, OnesdaugError
+from onesdaug.vlm.model import Replies, Reply
+from onesdaug.vlm.questions import Question
+
+NAME = "answers.jsonl"
+SCHEMA = 1
+
+
+@dataclass(frozen=True)
+class Record:
+    """One question with all its replies, the digest of the image's pixels and what everything cost in seconds."""
+
+    question: Question
+    replies: Replies
+    digest: str | None = None
+    view_seconds: tuple[float, ...] = ()
+    seconds: float = 0.0
+
+    @property
+    def failed(self) -> bool:
+        """Whether some reply is an error, so that a rerun should ask again."""
+        return any(reply.error is not None for rows in self.replies.values() for reply in rows)
+
+    def to_json(self) -> dict[str, Any]:
+        q = self.question
+        return {
+            "question_id": q.id,
+            "image": q.image,
+            "text": q.text,
+            "label": q.label,
+            "replies": {mode: [reply.to_json() for reply in rows] for mode, rows in self.replies.items()},
+            "digest": self.digest,
+            "view_seconds": list(self.view_seconds),
+            "seconds": round(self.seconds, 4),
+        }
+
+    @classmethod
+    def from_json(cls, row: dict[str, Any]) -> Record:
+        question = Question(row["question_id"], row["image"], row["text"], row["label"])
+        replies = {mode: [Reply.from_json(one) for one in rows] for mode, rows in row["replies"].items()}
+        return cls(question, replies, row["digest"], tuple(row["view_seconds"]), row["seconds"])
+
+
+class Transcript:
+    """The file of one run: `records` by question key, the latest of each."""
+
+    def __init__(self, out: Path) -> None:
+        self.path = out / NAME
+        self.settings: dict[str, Any] | None = None
+        self.records: dict[str, Record] = {}
+        self.damaged = 0  # lines passed over; their questions are asked again
+        self._whole = 0  # bytes up to the end of the last whole line
+        if self.path.exists():
+            self._read()
+
+    def check(self, settings: dict[str, Any]) -> None:
+        """Refuse to mix: the given settings must be those the file was begun with."""
+        if self.settings is None:
+            return
+        before, now = _flat(self.settings), _flat(json.loads(json.dumps(settings)))
+        changed = [
+            f"{name} {_short(before.get(name))} → {_short(value)}"
+            for name, value in now.items()
+            if name not in before or before[name] != value
+        ]
+        if changed:
+            raise ConfigError(
+                f"{self.path} was made with other settings ({'; '.join(changed)}); give another -o, or the settings "
+                "it was begun with"
+            )
+
+    def begin(self, settings: dict[str, Any]) -> None:
+        """Start the file, or go on with it: a line torn by a kill goes away."""
+        self.check(settings)
+        try:
+            if self.settings is not None:
+                if self.path.stat().st_size > self._whole:
+                    os.truncate(self.path, self._whole)
+                return
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            self.path.write_bytes(b"")
+        except OSError as error:
+            raise OnesdaugError(f"cannot write {self.path}: {error.strerror or error}") from error
+        self._append({"schema": SCHEMA, "settings": settings})
+        self.settings = settings
+
+    def add(self, record: Record) -> None:
+        """Append and wait until it is on disk."""
+        self._append(record.to_json())
+        self.records[record.question.key] = record
+
+    def of(self, questions: Iterable[Question]) -> list[Record]:
+        """The records of these questions, in their order, joined on question_id; those not asked yet are left out."""
+        joined = []
+        for question in questions:
+            record = self.records.get(question.key)
+            if record is None:
+                continue
+            if record.question != question:
+                raise DataError(
+                    f"{self.path}: question_id {question.id} is another question there ({record.question.text!r}, "
+                    f"{record.question.image}); the questions have changed since, give another -o"
+                )
+            joined.append(record)
+        return joined
+
+    def _append(self, row: dict[str, Any]) -> None:
+        data = json.dumps(row).encode() + b"\n"
+        try:
+            with self.path.open("ab") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            raise OnesdaugError(
+                f"stopped, could not write {self.path}: {error.strerror or error}. All finished answers are kept; put "
+                "that right and run the same command again to go on"
+            ) from error
+
+    def _read(self) -> None:
+        try:
+            data = self.path.read_bytes()
+        except OSError as error:
+            raise DataError(f"{self.path} cannot be read: {error.strerror or error}") from error
+        self._whole = data.rfind(b"\n") + 1
+        lines = data[: self._whole].splitlines()
+        if not lines:
+            return  # killed before the first line was whole
+        head = _parse(lines[0])
+        if not isinstance(head, dict) or head.get("schema") != SCHEMA or not isinstance(head.get("settings"), dict):
+            raise DataError(f"{self.path} was not written by this version of `onesdaug pope`; give another -o")
+        self.settings = head["settings"]
+        for line in lines[1:]:
+            try:
+                record = Record.from_json(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError):
+                self.damaged += bool(line.strip())
+            else:
+                self.records[record.question.key] = record
+
+
+def _parse(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _flat(value: Any, name: str = "") -> dict[str, Any]:
+    """Nested settings as dotted names, to say which one differs."""
+    if not isinstance(value, dict):
+        return {name: value}
+    parts: dict[str, Any] = {}
+    for key, inner in value.items():
+        parts |= _flat(inner, f"{name}.{key}" if name else key)
+    return parts
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:57] + "…"

@@ -1,0 +1,14 @@
+"""The tiny LLaVA, made once per run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(scope="session")
+def tiny_llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    from tests.vlm.tiny import save_llava
+
+    return save_llava(tmp_path_factory.mktemp("llava"))
