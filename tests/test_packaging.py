@@ -23,7 +23,13 @@ def expected(package: str) -> dict[str, int]:
     files = [file for file in (home / WEIGHTS[package]).iterdir() if file.suffix in (".json", ".safetensors")]
     assert len(files) > 2
     if package == "onesdaug":
-        files += [home / "report" / "shell.html", home / "report" / "style.css", home / "studies" / "main.toml", home / "py.typed", home / "cli" / "generator.py"]
+        files += [
+            home / "report" / "shell.html",
+            home / "report" / "style.css",
+            home / "studies" / "main.toml",
+            home / "py.typed",
+            home / "cli" / "generator.py",
+        ]
     return {file.relative_to(home).as_posix(): file.stat().st_size for file in files}
 
 

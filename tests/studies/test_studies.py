@@ -217,6 +217,17 @@ def test_more_views_are_made_when_a_study_wants_them(world: World, tmp_path: Pat
     assert again.accuracy == first.cells[1].accuracy  # the first view is the same, whatever comes after it
 
 
+def test_rows_that_come_to_the_same_settings_share_a_bank(world: World, tmp_path: Path) -> None:
+    """A row may spell out what the preset has anyway; the one that wants fewer views must not win."""
+    same = '{ id = "same", label = "same", views = "generated", config = { noise_level = 0.85 }, uses = [[1, 1]] },'
+    text = FEW.replace("uses = [[1, 1]]", "uses = [[2, 2]]").replace("rows = [", f"rows = [{same}")
+    text += '[[claims]]\nsays = "x"\nbetter = { row = "generated", support = 2, query = 2 }\nthan = { row = "none" }\n'
+    (tmp_path / "twice.toml").write_text(text)
+    result = only(run([str(tmp_path / "twice.toml")], world.settings(tmp_path / "work"), tmp_path, ""))
+    assert [(c.row, c.support) for c in result.cells] == [("none", 0), ("same", 1), ("generated", 2)]
+    assert len(list((tmp_path / "work" / "banks").iterdir())) == 1
+
+
 def test_nothing_there_is_said_in_one_line_and_loses_nothing(world: World, tmp_path: Path) -> None:
     good = run(["grid"], world.settings(), tmp_path, "").results[0][1]
     assert good is not None

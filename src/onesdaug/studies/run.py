@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -36,6 +37,7 @@ def run(names: Sequence[str], settings: Settings, output: Path, command: str, ta
     Feature banks of all studies are planned together, so that views they share are drawn once. A study that breaks
     costs only itself.
     """
+    began = time.perf_counter()
     studies = [load_study(name) for name in dict.fromkeys(names)]
     shop = Workshop(settings)
     made: list[tuple[StudyResult, Path | None]] = []
@@ -51,6 +53,7 @@ def run(names: Sequence[str], settings: Settings, output: Path, command: str, ta
             failures.append(f"{study.name}: {error}")
             continue
         spent = {**(common if study.kind in ON_FEATURES else {}), **shop.seconds}
+        spent["from the start of the run"] = time.perf_counter() - began
         result = StudyResult(
             study=study.name,
             tag=tag,

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -207,39 +207,37 @@ class Workshop:
 
     def _path(self, want: Want) -> Path:
         data = self.data_mark(want.data)  # first: without images, what else is missing does not matter
-        views = self.views(want.row, want.generator)
-        about = views.describe() if not (views is None or isinstance(views, str)) else {"source": views or "none"}
+        about = self._about(want)
         encoder, _ = self.classifier(want.classifier, want.data)
         identity = [data, encoder.fingerprint, about, self.settings.seed]
         digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=6).hexdigest()
         name = f"{want.data}-{want.classifier.encoder[want.data]}-{about['source']}-{digest}.safetensors"
         return self.settings.work / "banks" / name.replace("/", "_").replace(":", "_")
 
-    def make_banks(self, wants: Sequence[Want]) -> list[str]:
-        """Make every bank that is not there; the views of an image are drawn once for all classifiers.
+    def _about(self, want: Want) -> dict[str, Any]:
+        """What decides the views' pixels."""
+        views = self.views(want.row, want.generator)
+        return {"source": views or "none"} if views is None or isinstance(views, str) else views.describe()
 
-        What is missing costs only the banks that need it; returned as lines, each once.
-        """
-        problems: dict[str, None] = {}
-        groups: dict[str, list[tuple[Want, Path]]] = {}
+    def make_banks(self, wants: Sequence[Want]) -> None:
+        """Make every bank that can be made and is not there; an image's views are drawn once for all classifiers."""
+        lacking: dict[Path, Want] = {}  # by what makes a bank, not by row: two rows may come to the same settings
         for want in wants:
             try:
                 path = self.path(want)
-            except Missing as missing:
-                problems[str(missing)] = None
+            except Missing:
                 continue
-            k = self._stored_k(path)
-            if k is None or k < want.k:
-                views = want.row.views, want.generator, json.dumps(want.row.config, sort_keys=True)
-                groups.setdefault(json.dumps([want.data, *views]), []).append((want, path))
+            stored = self._stored_k(path)
+            if stored is None or stored < want.k:
+                known = lacking.get(path, want)
+                lacking[path] = replace(known, k=max(known.k, want.k))
+        groups: dict[str, dict[Path, Want]] = {}
+        for path, want in lacking.items():
+            groups.setdefault(json.dumps([want.data, self._about(want)]), {})[path] = want
         for number, group in enumerate(groups.values(), start=1):
-            first, k = group[0][0], max(want.k for want, _ in group)
-            outputs = {path: self.classifier(want.classifier, want.data)[0] for want, path in group}
-            known = {
-                path: plain
-                for path, encoder in outputs.items()
-                if (plain := self._originals(encoder, first.data)) is not None
-            }
+            first, k = next(iter(group.values())), max(want.k for want in group.values())
+            outputs = {path: self.classifier(want.classifier, want.data)[0] for path, want in group.items()}
+            seen = {path: self._originals(encoder, first.data) for path, encoder in outputs.items()}
             data = self.dataset(first.data)
             source = first.generator or first.row.views
             self.settings.log(
@@ -255,11 +253,10 @@ class Workshop:
                     seed=self.settings.seed,
                     chunk=CHUNK.get(self.device.type, GPU_CHUNK),
                     commit=self.settings.commit,
-                    originals=known,
+                    originals={path: plain for path, plain in seen.items() if plain is not None},
                     progress=_Every(10.0, self.settings.log),
                 )
             self._banks.update(made)
-        return list(problems)
 
     def _originals(self, encoder: Encoder, data: str) -> Tensor | None:
         """Features of the images themselves, where a bank of this encoder has been seen already."""
