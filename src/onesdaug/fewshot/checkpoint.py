@@ -20,7 +20,9 @@ from onesdaug.fewshot.heads import Head, build_head
 
 
 def commit() -> str:
-    """The source's commit, with a plus where files have changed since; `ONESDAUG_COMMIT` where git is not there."""
+    """`ONESDAUG_COMMIT` if set (a copied tree's own git may lag behind), else git's, with a plus for changed files."""
+    if named := os.environ.get("ONESDAUG_COMMIT"):
+        return named
     here = Path(__file__).parent
     try:
         head = subprocess.run(
@@ -29,7 +31,7 @@ def commit() -> str:
         )  # fmt: skip
         return head.stdout.strip()
     except (OSError, subprocess.SubprocessError):
-        return os.environ.get("ONESDAUG_COMMIT", f"release {__version__}")
+        return f"release {__version__}"
 
 
 def describe_data(name: str, train: Dataset, val: Dataset) -> dict[str, Any]:

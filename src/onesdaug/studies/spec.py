@@ -83,7 +83,7 @@ class Speed(_Model):
 
     solvers: tuple[tuple[str, int], ...]  # name, steps
     noise_levels: tuple[float, ...]
-    repeats: int = 5
+    repeats: int = 15
     paper: dict[str, float] = {}  # "ddpm 0.25" -> seconds
 
 
