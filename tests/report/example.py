@@ -119,8 +119,8 @@ def _claim(says: str, rng: np.random.Generator, place: int) -> Claim:
         other = rng.normal(0.6, 0.1, EPISODES)
         difference = paired(other + rng.normal(centre, 0.05 if centre else 0.4, EPISODES), other)
         verdict: Verdict = "no clear difference" if not centre else "agrees" if centre > 0 else "differs"
-        where = f"miniimagenet, FEAT-Res12, 1-shot, {generator}"
-        instances.append(Instance(where=where, difference=difference, verdict=verdict))
+        where = "miniimagenet, FEAT-Res12, 1-shot"
+        instances.append(Instance(where=where, generator=generator, difference=difference, verdict=verdict))
     return Claim(says=says, verdict=overall, instances=tuple(instances))  # type: ignore[arg-type]
 
 

@@ -123,12 +123,17 @@ def test_a_generator_has_one_colour_everywhere() -> None:
     assert cells == {"baseline": "baseline", "generative": "g1", "traditional": "traditional", "oracle": "oracle"}
 
 
-def claim(*differences: tuple[float, float]) -> Claim:
+def claim(*differences: tuple[float, float, str]) -> Claim:
     instances = []
-    for mean, half in differences:
+    for mean, half, generator in differences:
         verdict = "agrees" if mean > half else "differs" if mean < -half else "no clear difference"
         instances.append(
-            Instance(where="cub, FEAT", difference=Paired(mean, half, 0.5, mean, 9), verdict=verdict)  # type: ignore[arg-type]
+            Instance(
+                where="cub, FEAT",
+                generator=generator,
+                difference=Paired(mean, half, 0.5, mean, 9),
+                verdict=verdict,  # type: ignore[arg-type]
+            )
         )
     kinds = {instance.verdict for instance in instances}
     overall = kinds.pop() if len(kinds) == 1 else "mixed"
@@ -139,13 +144,17 @@ def claim(*differences: tuple[float, float]) -> Claim:
     ("differences", "sentence"),
     [
         ([], "Not tested here."),
-        ([(0.02, 0.01)], "Here: +2.00 ± 1.00 (CUB, FEAT)."),
-        ([(-0.02, 0.01), (-0.03, 0.01)], "Here: both comparisons differ (-3.00 to -2.00)."),
-        ([(0.02, 0.01)] * 3, "Here: all 3 comparisons agree (+2.00 to +2.00)."),
+        ([(0.02, 0.01, "")], "Here: +2.00 ± 1.00 (CUB, FEAT)."),
+        ([(0.02, 0.01, "tiny")], "Here: +2.00 ± 1.00 (CUB, FEAT, tiny)."),
+        ([(-0.02, 0.01, ""), (-0.03, 0.01, "")], "Here: differs (-3.00 to -2.00)."),
         (
-            [(0.02, 0.01), (-0.03, 0.01), (-0.04, 0.01), (0.0, 0.01)],
-            "Here: 2 of 4 comparisons differ (-4.00 to -3.00); 1 of 4 comparisons shows no clear difference "
-            "(0.00 ± 1.00); 1 of 4 comparisons agrees (+2.00 ± 1.00).",
+            [(0.02, 0.01, "a"), (0.03, 0.01, "a"), (-0.03, 0.01, "b")],
+            "Here: agrees with a (+2.00 to +3.00); differs with b (-3.00 ± 1.00).",
+        ),
+        (
+            [(0.02, 0.01, "a"), (-0.03, 0.01, "a"), (0.0, 0.01, "b")],
+            "Here: with a 1 of 2 comparisons differs (-3.00 ± 1.00) and 1 of 2 comparisons agrees (+2.00 ± 1.00); "
+            "no clear difference with b (0.00 ± 1.00).",
         ),
     ],
 )

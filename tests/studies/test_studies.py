@@ -300,7 +300,7 @@ CLAIM = ClaimSpec(says="views help", better=Ref(row="generated", support=1, quer
 def test_a_claim_is_tested_for_every_generator() -> None:
     claim = test_claim(CLAIM, [block(good=0.6, bad=0.4, same=0.5)])
     assert claim is not None and claim.verdict == "mixed"
-    found = {instance.where.split(", ")[-1]: instance.verdict for instance in claim.instances}
+    found = {instance.generator: instance.verdict for instance in claim.instances}
     assert found == {"good": "agrees", "bad": "differs", "same": "no clear difference"}
     assert test_claim(CLAIM, [block(good=0.6)]).verdict == "agrees"  # type: ignore[union-attr]
 

@@ -45,21 +45,35 @@ def tally(results: Sequence[StudyResult]) -> str:
 
 
 def came_out(claim: Claim) -> str:
-    """One sentence: how many comparisons went which way, and how far."""
+    """One sentence: with which generator it went which way, and how far."""
     if not claim.instances:
         return "Not tested here."
     if len(claim.instances) == 1:
         only = claim.instances[0]
-        return f"Here: {points(only.difference)} ({data_name(only.where)})."
-    kinds = {verdict: [i for i in claim.instances if i.verdict == verdict] for verdict in VERDICTS}
-    parts = [_part(of_kind, len(claim.instances), verdict) for verdict, of_kind in kinds.items() if of_kind]
-    return f"Here: {'; '.join(parts)}."
+        return f"Here: {points(only.difference)} ({_place(only)})."
+    groups: dict[str, list[Instance]] = {}
+    for instance in claim.instances:
+        groups.setdefault(instance.generator, []).append(instance)
+    return f"Here: {'; '.join(_part(name, group) for name, group in groups.items())}."
 
 
-def _part(of_kind: Sequence[Instance], total: int, verdict: str) -> str:
-    verb = _WORDS.get(verdict, _UNCLEAR)[len(of_kind) != 1]
-    share = f"{len(of_kind)} of {total}" if len(of_kind) < total else "both" if total == 2 else f"all {total}"
-    return f"{share} comparisons {verb} ({_range(of_kind)})"
+def _part(generator: str, group: Sequence[Instance]) -> str:
+    """`agrees with pocket (+0.70 to +1.75)`, or the shares where one generator's comparisons part ways."""
+    of = f" with {generator}" if generator else ""
+    kinds = {verdict: [i for i in group if i.verdict == verdict] for verdict in VERDICTS}
+    found = {verdict: of_kind for verdict, of_kind in kinds.items() if of_kind}
+    if len(found) == 1:
+        (verdict,) = found
+        return f"{verdict}{of} ({_range(group)})"
+    shares = [
+        f"{len(k)} of {len(group)} comparisons {_WORDS.get(v, _UNCLEAR)[len(k) != 1]} ({_range(k)})"
+        for v, k in found.items()
+    ]
+    return f"{of.strip()} {' and '.join(shares)}".strip()
+
+
+def _place(instance: Instance) -> str:
+    return data_name(instance.where) + (f", {instance.generator}" if instance.generator else "")
 
 
 def _range(of_kind: Sequence[Instance]) -> str:
@@ -73,5 +87,5 @@ def comparisons(claim: Claim) -> Table | None:
     """Every comparison with its interval."""
     if not claim.instances:
         return None
-    lines = [Line(data_name(i.where), (of_gain(i.difference), Entry(i.verdict))) for i in claim.instances]
+    lines = [Line(_place(i), (of_gain(i.difference), Entry(i.verdict))) for i in claim.instances]
     return Table("", ("compared on", "difference, points", "to the paper"), tuple(lines))

@@ -24,10 +24,11 @@ def in_full(result: StudyResult) -> list[tuple[str, str]]:
         pairs.append(("seeds", ", ".join(f"{name} {value}" for name, value in made.seeds.items())))
     if made.seconds:
         stages = ", ".join(f"{stage} {value:,.1f} s" for stage, value in made.seconds.items())
-        pairs.append(("time", f"{stages}; {sum(made.seconds.values()):,.1f} s in all"))
+        pairs.append(("time", stages))
     return pairs
 
 
 def heading(result: StudyResult) -> str:
     """The paper's table and the study's title; runs of one study are told apart."""
-    return f"{result.paper[:1].upper()}{result.paper[1:]}: {result.title}" + (f" ({result.tag})" if result.tag else "")
+    place = "" if result.paper == "none" else f"{result.paper[:1].upper()}{result.paper[1:]}: "
+    return f"{place}{result.title}" + (f" ({result.tag})" if result.tag else "")

@@ -45,7 +45,7 @@ def generators_of(study: Study, shop: Workshop) -> tuple[str, ...]:
 def wants_of(study: Study, shop: Workshop) -> list[Want]:
     """Every feature bank the study looks at."""
     return [
-        Want(data, classifier, row, generator, k)
+        Want(data, classifier, study.row_on(row, data, generator), generator, k)
         for data in study.data
         for classifier in study.classifiers
         if data in classifier.encoder
@@ -142,8 +142,9 @@ def test_claim(spec: ClaimSpec, blocks: Sequence[Block]) -> Claim | None:
             if better is None or than is None or better.size < 2:
                 continue
             difference = paired(better, than)
-            where = ", ".join(p for p in (block.data, block.classifier, f"{block.shot}-shot", generator) if p)
-            instances.append(Instance(where=where, difference=difference, verdict=verdict_of(difference)))
+            where = f"{block.data}, {block.classifier}, {block.shot}-shot"
+            verdict = verdict_of(difference)
+            instances.append(Instance(where=where, generator=generator, difference=difference, verdict=verdict))
     if not instances:
         return None
     kinds = {instance.verdict for instance in instances}

@@ -60,7 +60,8 @@ class Literature(_Model):
 class Instance(_Model):
     """One comparison that a claim was tested on."""
 
-    where: str  # "miniimagenet, FEAT-Res12, 1-shot, pocket"
+    where: str  # "miniimagenet, FEAT-Res12, 1-shot"
+    generator: str = ""  # whose views, where the comparison has any
     difference: Paired
     verdict: Verdict
 

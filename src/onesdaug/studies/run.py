@@ -16,7 +16,7 @@ from onesdaug.studies.efficiency import timings
 from onesdaug.studies.pope import answers
 from onesdaug.studies.qualitative import sheets
 from onesdaug.studies.result import Made, StudyResult
-from onesdaug.studies.spec import Study, load_study
+from onesdaug.studies.spec import Row, Study, load_study
 from onesdaug.studies.theory import simulations, theory
 from onesdaug.studies.workshop import Missing, Settings, Workshop
 
@@ -122,7 +122,12 @@ def _made(study: Study, shop: Workshop, command: str, seconds: dict[str, float])
             augmenter = shop.augmenter(generator)
         except Missing:
             continue
-        generators[Path(generator).name] = f"{augmenter.fingerprint} · {_settings(augmenter.config.model_dump())}"
+        name = Path(generator).name
+        generators[name] = f"{augmenter.fingerprint} · {_settings(augmenter.config.model_dump())}"
+        for place in study.settings:
+            if place in data and name in study.settings[place]:
+                row = study.row_on(Row(id="", label="", views="generated"), place, generator)
+                generators[f"{name}, {place}"] = _settings(shop.config(row, generator).model_dump())
     seeds = (
         {"views": settings.seed, "episodes": settings.seed} if study.kind in ON_FEATURES else {"views": settings.seed}
     )

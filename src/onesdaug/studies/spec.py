@@ -117,6 +117,8 @@ class Study(_Model):
     uses: tuple[tuple[int, int], ...] = ()
     episodes: int = 3000
     rows: tuple[Row, ...] = ()
+    # benchmark -> generator -> what differs from its preset there, chosen on that benchmark's validation classes
+    settings: dict[str, dict[str, dict[str, Any]]] = {}
     claims: tuple[ClaimSpec, ...] = ()
     paper_values: tuple[PaperValue, ...] = ()
     literature: tuple[Literature, ...] = ()
@@ -135,6 +137,11 @@ class Study(_Model):
         if unknown := sorted(set(named) - known):
             raise ValueError(f"no row called {', '.join(unknown)}; rows are {', '.join(sorted(known))}")
         return self
+
+    def row_on(self, row: Row, data: str, generator: str) -> Row:
+        """The row as it is run on a benchmark with a generator: the row's own settings have the last word."""
+        chosen = self.settings.get(data, {}).get(Path(generator).name, {})
+        return row.model_copy(update={"config": {**chosen, **row.config}}) if chosen else row
 
     def paper_value(self, data: str, classifier: str, shot: int, row: str, support: int, query: int) -> Paper | None:
         wanted = (data, classifier, shot, row, support, query)
