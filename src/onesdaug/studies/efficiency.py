@@ -48,7 +48,7 @@ def measure(augmenter: Augmenter, generator: str, speed: Speed) -> Timing:
     reset_peak_memory(augmenter.device)
     one = median(_seconds(augmenter, images[:1], speed.repeats))
     memory = peak_memory_mb(augmenter.device)
-    many = median(_seconds(augmenter, images, max(2, speed.repeats // 2))) / len(images)
+    many = median(_seconds(augmenter, images, 3)) / len(images)
     return Timing(
         generator=generator,
         solver=config.solver,
