@@ -74,6 +74,16 @@ def llava(tiny: bool, device: torch.device) -> Any:
     return model.eval().requires_grad_(False)
 
 
+def table(record: dict[str, Any]) -> str:
+    """The document's table of a stored run."""
+    lines = ["| K | VCD | seconds a question | 3,000 questions | peak memory |", "|---|---|---|---|---|"]
+    for row in record["rows"]:
+        vcd, memory = "with" if row["vcd"] else "without", f"{row['peak_memory_gib']:.1f} GiB"
+        taken = f"{row['seconds_per_question']:.3f} | {row['minutes_for_3000']:.0f} minutes"
+        lines.append(f"| {row['k']} | {vcd} | {taken} | {memory} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("-o", "--output", type=Path)

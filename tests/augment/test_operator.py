@@ -239,12 +239,14 @@ def test_presets_are_the_papers() -> None:
 
 def test_the_pocket_presets() -> None:
     assert set(PRESETS) == {
-        "paper", "paper-fast", "vlm", "pocket", "pocket-fast", "pocket-faithful", "pocket-imagenet"
+        "paper", "paper-fast", "vlm",
+        "pocket", "pocket-fast", "pocket-faithful", "pocket-imagenet", "pocket-imagenet-fine",
     }  # fmt: skip
     pockets = {name: preset(name) for name in PRESETS if name.startswith("pocket")}
     assert all(config.solver == "dpm++" and config.noise_map == "cumulative" for config in pockets.values())
     assert {name: config.mode for name, config in pockets.items()} == {
-        "pocket": "class", "pocket-fast": "class", "pocket-faithful": "self", "pocket-imagenet": "class"
+        "pocket": "class", "pocket-fast": "class", "pocket-faithful": "self",
+        "pocket-imagenet": "class", "pocket-imagenet-fine": "self",
     }  # fmt: skip
     full, fast = pockets["pocket"], pockets["pocket-fast"]
     assert fast.steps < full.steps and fast == full.model_copy(update={"steps": fast.steps})

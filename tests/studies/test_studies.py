@@ -10,13 +10,11 @@ import pytest
 
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.statistics import mean_ci, paired
-from onesdaug.studies.accuracy import Block, test_claim
+from onesdaug.studies.accuracy import Block, weigh
 from onesdaug.studies.result import StudyResult, read_result, read_results
 from onesdaug.studies.run import Outcome, run
 from onesdaug.studies.spec import ClaimSpec, Ref, load_study, names
 from tests.studies.world import CLASSES, IMAGES, World
-
-test_claim.__test__ = False  # type: ignore[attr-defined]
 
 
 def only(outcome: Outcome) -> StudyResult:
@@ -59,7 +57,7 @@ def test_main(world: World, tmp_path: Path) -> None:
     assert str(tmp_path) not in result.model_dump_json()  # no folder of this machine
     assert f"{CLASSES} classes, {CLASSES * IMAGES} images" in result.made.data["miniimagenet"]
     assert "not a copy known here" in result.made.data["miniimagenet"]
-    assert len(result.claims) == 4 and all(claim.instances for claim in result.claims)
+    assert len(result.claims) == 5 and all(claim.instances for claim in result.claims)
     assert result.made.commit == "abc" and "views and features" in result.made.seconds
 
 
@@ -144,6 +142,52 @@ def test_qualitative(world: World, tmp_path: Path) -> None:
         with Image.open(tmp_path / sheet.file) as image:
             assert image.width > 1000
         assert "CC0" in sheet.caption
+
+
+POPE = """
+kind = "pope"
+title = "Yes or no"
+paper = "Table 4"
+about = "A tiny model."
+model = "MODEL"
+questions = "questions.json"
+pope = [
+  { method = "tiny", accuracy = 78.83, f1 = 77.41 },
+  { method = "tiny + VCD", vcd = true, accuracy = 80.88, f1 = 81.33 },
+  { method = "tiny + 1S-DAug-2", k = 2, accuracy = 79.57, f1 = 77.49 },
+]
+"""
+
+
+def test_pope(world: World, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tests.vlm.tiny import save_llava, save_questions
+
+    pictures, file = save_questions(tmp_path / "made")
+    (tmp_path / "data" / "coco").mkdir(parents=True)
+    (tmp_path / "data" / "pope").mkdir()
+    pictures.rename(tmp_path / "data" / "coco" / "val2014")
+    file.rename(tmp_path / "data" / "pope" / "questions.json")
+    study = tmp_path / "tiny.toml"
+    study.write_text(POPE.replace("MODEL", str(save_llava(tmp_path / "llava"))))
+    settings = world.settings(tmp_path / "work", root=tmp_path / "data", generators=("shape",))
+    result = only(run([str(study)], settings, tmp_path, ""))
+    assert [(a.method, a.decoding, a.k) for a in result.answers] == [
+        (method, decoding, k)
+        for method, k in (("tiny", 0), ("tiny + VCD", 0), ("tiny + 1S-DAug-2", 2))
+        for decoding in ("greedy", "sample")
+    ]
+    assert all(a.accuracy.n == 12 and a.paper_f1 is not None for a in result.answers)
+    assert result.answers[0].gain is None and result.answers[-1].gain is not None
+    again = only(run([str(study)], settings, tmp_path, ""))  # from the stored answers
+    assert again.answers == result.answers
+
+
+def test_pope_says_all_that_is_missing(world: World, tmp_path: Path) -> None:
+    result, _ = run(["pope"], world.settings(generators=None), tmp_path, "").results[0]
+    told = " ".join(result.missing)
+    assert len(result.missing) == 4 and not any("\n" in line for line in result.missing)
+    assert all(what in told for what in ("questions", "COCO val2014", "hf download llava-hf", "stable-diffusion"))
 
 
 def test_studies_share_banks_and_a_rerun_makes_nothing(
@@ -281,6 +325,14 @@ def test_an_unknown_or_broken_study_is_named(tmp_path: Path) -> None:
         load_study(str(claim))
 
 
+def test_birds_are_studied_with_the_preset_for_them() -> None:
+    from onesdaug.augment.config import preset
+
+    for name in ("fine-grained", "transformers"):
+        chosen = load_study(name).settings["cub"]["pocket-imagenet"]
+        assert preset("pocket-imagenet", **chosen) == preset("pocket-imagenet-fine")
+
+
 # -- claims -----------------------------------------------------------------------------------------------------------
 
 
@@ -298,21 +350,21 @@ CLAIM = ClaimSpec(says="views help", better=Ref(row="generated", support=1, quer
 
 
 def test_a_claim_is_tested_for_every_generator() -> None:
-    claim = test_claim(CLAIM, [block(good=0.6, bad=0.4, same=0.5)])
+    claim = weigh(CLAIM, [block(good=0.6, bad=0.4, same=0.5)])
     assert claim is not None and claim.verdict == "mixed"
     found = {instance.generator: instance.verdict for instance in claim.instances}
     assert found == {"good": "agrees", "bad": "differs", "same": "no clear difference"}
-    assert test_claim(CLAIM, [block(good=0.6)]).verdict == "agrees"  # type: ignore[union-attr]
+    assert weigh(CLAIM, [block(good=0.6)]).verdict == "agrees"  # type: ignore[union-attr]
 
 
 def test_a_claim_without_generators_is_tested_once_and_one_without_rows_not_at_all() -> None:
     between = block(good=0.6, bad=0.4)
     between.scores["crop-flip", "", 1, 1] = between.baseline + 0.02
     crop = ClaimSpec(says="edits hurt", better=Ref(row="none"), than=Ref(row="crop-flip", support=1, query=1))
-    claim = test_claim(crop, [between])
+    claim = weigh(crop, [between])
     assert claim is not None and len(claim.instances) == 1 and claim.verdict == "differs"
     assert claim.instances[0].difference == paired(between.baseline, between.scores["crop-flip", "", 1, 1])
-    assert test_claim(CLAIM, [Block("data", "classifier", 1, {("none", "", 0, 0): between.baseline})]) is None
+    assert weigh(CLAIM, [Block("data", "classifier", 1, {("none", "", 0, 0): between.baseline})]) is None
 
 
 # -- results on disk --------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from onesdaug.fewshot.evaluate import Task, ViewUse
 from onesdaug.statistics import Paired, mean_ci, paired
-from onesdaug.studies.result import Cell, Claim, Instance, Kind, Verdict
+from onesdaug.studies.result import Cell, Claim, Instance, Kind, Paper, Verdict
 from onesdaug.studies.spec import BASELINE, TRADITIONAL, ClaimSpec, Classifier, Ref, Row, Study
 from onesdaug.studies.workshop import Missing, Want, Workshop
 
@@ -67,7 +67,7 @@ def tables(study: Study, shop: Workshop) -> tuple[tuple[Cell, ...], tuple[Claim,
                 if found:
                     blocks.append(block)
                     cells += _cells(study, block, found)
-    return tuple(cells), tuple(claim for spec in study.claims if (claim := test_claim(spec, blocks)) is not None)
+    return tuple(cells), tuple(claim for spec in study.claims if (claim := weigh(spec, blocks)) is not None)
 
 
 def _rows(study: Study, shop: Workshop, block: Block, classifier: Classifier) -> Iterator[tuple[Row, str, int, int]]:
@@ -91,7 +91,7 @@ def _rows(study: Study, shop: Workshop, block: Block, classifier: Classifier) ->
 
 
 def _cells(study: Study, block: Block, found: Sequence[tuple[Row, str, int, int]]) -> Iterator[Cell]:
-    def paper(row: str, support: int = 0, query: int = 0):  # type: ignore[no-untyped-def]
+    def paper(row: str, support: int = 0, query: int = 0) -> Paper | None:
         return study.paper_value(block.data, block.classifier, block.shot, row, support, query)
 
     where = {"data": block.data, "classifier": block.classifier, "shot": block.shot}
@@ -126,7 +126,7 @@ def compare(mine: Scores, other: Scores) -> Paired | None:
     return paired(mine, other) if mine.size > 1 else None
 
 
-def test_claim(spec: ClaimSpec, blocks: Sequence[Block]) -> Claim | None:
+def weigh(spec: ClaimSpec, blocks: Sequence[Block]) -> Claim | None:
     """Where both sides were run: which is better, with a paired interval that leaves out zero or does not."""
     instances = []
     for block in blocks:
