@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onesdaug.report.axes import WIDTH, Frame, Key, dot, fit_scale, label, legend, line, path, svg, upright_whisker
+from onesdaug.report.axes import WIDTH, Frame, Key, dot, fit_scale, legend, line, path, svg, upright_whisker
 from onesdaug.report.panels import TRADITIONAL, Panel, generator_mark, mark, noise_level
 from onesdaug.report.plot import Dot, DotRow, whiskers
 from onesdaug.report.shell import text
@@ -57,11 +57,11 @@ def noise_curve(panel: Panel, settings: Mapping[str, str]) -> str:
             half = 100 * cell.gain.ci95 if cell.gain is not None else 0.0
             values += [100 * cell.accuracy.mean - half, 100 * cell.accuracy.mean + half]
     keys = [Key(name, generator_mark(name)) for name in curves]
+    keys += [Key(cell.label.removeprefix("traditional: "), mark(cell)) for cell in across]
     parts, top = legend([*keys, *([Key("the paper", "paper", dashed=True)] if paper else [])], 0)
     frame = Frame(fit_scale([0.0, 1.0], 5), fit_scale(values), top + 26, _HEIGHT)
     parts += frame.draw("noise level", "accuracy, %; whiskers: paired to no views")
-    highest = max((cell.accuracy.mean for cell in across), default=0.0)
-    parts += [_level(cell, frame, cell.accuracy.mean == highest) for cell in across]
+    parts += [_level(cell, frame) for cell in across]
     if paper:
         listed = ", ".join(f"{level:g}: {value:.2f} %" for level, value in paper)
         parts.append(f'<g class="paper"><title>The paper, {listed}</title>')
@@ -95,14 +95,13 @@ def _paper(panel: Panel) -> list[tuple[float, float]]:
     return sorted(found.items())
 
 
-def _level(cell: Cell, frame: Frame, upper: bool) -> str:
-    """A line across with its name, above the upper one and below the lower: the two lie close together."""
+def _level(cell: Cell, frame: Frame) -> str:
+    """A line across; the legend names it, because the curves cross wherever a label would stand."""
     y = frame.y(100 * cell.accuracy.mean)
-    below = y + 14 if y + 18 < frame.bottom else y - 20  # never among the ticks
     return (
         f'<g class="{mark(cell)}"><title>{text(cell.label)}: {accuracy(cell.accuracy)} %</title>'
         + line(frame.left, y, WIDTH - frame.right, y, "level")
-        + f"{label(WIDTH - frame.right - 2, y - 5 if upper else below, cell.label, 'label tick', 'end')}</g>"
+        + "</g>"
     )
 
 
