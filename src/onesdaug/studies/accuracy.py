@@ -94,7 +94,7 @@ def _cells(study: Study, block: Block, found: Sequence[tuple[Row, str, int, int]
     def paper(row: str, support: int = 0, query: int = 0) -> Paper | None:
         return study.paper_value(block.data, block.classifier, block.shot, row, support, query)
 
-    where = {"data": block.data, "classifier": block.classifier, "shot": block.shot}
+    where = {"data": Path(block.data).name, "classifier": block.classifier, "shot": block.shot}
     yield Cell(
         **where,
         row=BASELINE,
@@ -142,7 +142,7 @@ def weigh(spec: ClaimSpec, blocks: Sequence[Block]) -> Claim | None:
             if better is None or than is None or better.size < 2:
                 continue
             difference = paired(better, than)
-            where = f"{block.data}, {block.classifier}, {block.shot}-shot"
+            where = f"{Path(block.data).name}, {block.classifier}, {block.shot}-shot"
             verdict = verdict_of(difference)
             instances.append(Instance(where=where, generator=generator, difference=difference, verdict=verdict))
     if not instances:

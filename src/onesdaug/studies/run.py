@@ -108,13 +108,15 @@ def _made(study: Study, shop: Workshop, command: str, seconds: dict[str, float])
     data, encoders, generators = {}, {}, {}
     for name in study.data:
         try:
-            data[name] = shop.data_fact(name)
+            data[Path(name).name] = shop.data_fact(name)
         except Missing:
             continue
         for classifier in study.classifiers:
             if name in classifier.encoder:
                 try:
-                    encoders[f"{classifier.name}, {name}"] = shop.classifier(classifier, name)[0].fingerprint
+                    encoders[f"{classifier.name}, {Path(name).name}"] = shop.classifier(classifier, name)[
+                        0
+                    ].fingerprint
                 except Missing:
                     continue
     for generator in generators_of(study, shop) if study.kind != "pope" else ():
@@ -125,9 +127,9 @@ def _made(study: Study, shop: Workshop, command: str, seconds: dict[str, float])
         name = Path(generator).name
         generators[name] = f"{augmenter.fingerprint} · {_settings(augmenter.config.model_dump())}"
         for place in study.settings:
-            if place in data and name in study.settings[place]:
+            if Path(place).name in data and name in study.settings[place]:
                 row = study.row_on(Row(id="", label="", views="generated"), place, generator)
-                generators[f"{name}, {place}"] = _settings(shop.config(row, generator).model_dump())
+                generators[f"{name}, {Path(place).name}"] = _settings(shop.config(row, generator).model_dump())
     seeds = (
         {"views": settings.seed, "episodes": settings.seed} if study.kind in ON_FEATURES else {"views": settings.seed}
     )

@@ -37,7 +37,9 @@ def theory(study: Study, shop: Workshop) -> tuple[Theory, ...]:
                 use = ViewUse(support, query, want.row.original_weight)
                 with shop.timed("explaining"):
                     said = explain(bank, head, task, use)
-                    found.append(_entry(want.data, want.classifier.name, Path(want.generator).name, bank, said))
+                    found.append(
+                        _entry(Path(want.data).name, want.classifier.name, Path(want.generator).name, bank, said)
+                    )
     return tuple(found)
 
 

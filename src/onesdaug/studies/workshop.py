@@ -23,7 +23,8 @@ from torch import Tensor
 from onesdaug.augment.config import AugmentConfig, preset
 from onesdaug.augment.operator import Augmenter, default_preset
 from onesdaug.data.dataset import Dataset
-from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, check, data_root, load_split
+from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, Found, check, data_root, load_split, split_members
+from onesdaug.data.sources import fingerprint
 from onesdaug.encoders.base import Encoder
 from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import ConfigError, DataError, OnesdaugError
@@ -111,26 +112,38 @@ class Workshop:
     def _mark(self, name: str) -> tuple[str, str]:
         if name not in self._marks:
             s = self.settings
-            self._once(f"data {name}", lambda: self._look(name))
-            found = check(name, s.split, self.root or Path())
+            found: Found = self._once(f"data {name}", lambda: self._look(name))
             part = "" if s.per_class is None else f"[{s.per_class} of each, seed 0]"
-            copy = "the known copy" if found.known else "not a copy known here"
-            fact = f"{s.split}, {found.classes} classes, {found.images:,} images, {found.fingerprint} ({copy})"
+            copy = "" if name not in BENCHMARKS else " (the known copy)" if found.known else " (not a copy known here)"
+            fact = f"{s.split}, {found.classes} classes, {found.images:,} images, {found.fingerprint}{copy}"
             self._marks[name] = found.fingerprint + part, fact + (f", {part[1:-1]}" if part else "")
         return self._marks[name]
 
-    def _look(self, name: str) -> None:
+    def _look(self, name: str) -> Found:
+        if name not in BENCHMARKS:  # a folder of the user's own with train/, val/ and test/ in it
+            members = split_members(Path(name).name, self.settings.split, self._home(name).parent)
+            return Found(self.settings.split, len({m.label for m in members}), len(members), fingerprint(members))
         benchmark = BENCHMARKS[name]
         where = f"not under {ENVIRONMENT}" if self.root else f"{ENVIRONMENT} is not set"
-        if self.root is None or not check(name, self.settings.split, self.root).images:
+        found = Found(self.settings.split) if self.root is None else check(name, self.settings.split, self.root)
+        if not found.images:
             raise Missing(f"{benchmark.title}: {where}; to get it: {benchmark.how}")
+        return found
+
+    def _home(self, name: str) -> Path:
+        """A data set that is no benchmark: a folder, or one of that name under the data root."""
+        for home in (Path(name).expanduser(), *([self.root / name] if self.root else [])):
+            if home.is_dir():
+                return home
+        raise Missing(f"{name}: neither a known benchmark ({', '.join(BENCHMARKS)}) nor a folder")
 
     def dataset(self, name: str) -> Dataset:
         if name not in self._data:
             self.data_mark(name)
             with self.timed("decoding images"):
                 self.settings.log(f"{name}: decoding")
-                data = load_split(name, self.settings.split, self.root, cache=self.settings.work / "cache")
+                known = name if name in BENCHMARKS else str(self._home(name))
+                data = load_split(known, self.settings.split, self.root, cache=self.settings.work / "cache")
                 part = self.settings.per_class
                 self._data[name] = data if part is None else data.sample(part)
         return self._data[name]
@@ -211,7 +224,7 @@ class Workshop:
         encoder, _ = self.classifier(want.classifier, want.data)
         identity = [data, encoder.fingerprint, about, self.settings.seed]
         digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=6).hexdigest()
-        name = f"{want.data}-{want.classifier.encoder[want.data]}-{about['source']}-{digest}.safetensors"
+        name = f"{Path(want.data).name}-{want.classifier.encoder[want.data]}-{about['source']}-{digest}.safetensors"
         return self.settings.work / "banks" / name.replace("/", "_").replace(":", "_")
 
     def _about(self, want: Want) -> dict[str, Any]:
