@@ -263,26 +263,18 @@ def test_more_views_are_made_when_a_study_wants_them(world: World, tmp_path: Pat
 
 @pytest.mark.parametrize("given", ["whole path", "name under the root"])
 def test_a_folder_of_ones_own_is_data_too(world: World, tmp_path: Path, given: str) -> None:
-    (world.root / "cub" / "test").rename(tmp_path / "test")
-    try:
-        mine = tmp_path / "data" / "mine"
-        mine.mkdir(parents=True)
-        (mine / "test").symlink_to(tmp_path / "test")
-        name = str(mine) if given == "whole path" else "mine"
-        (tmp_path / "few.toml").write_text(FEW.replace("miniimagenet", name).replace("{ " + name, '{ "' + name + '"'))
-        settings = world.settings(tmp_path / "work", root=tmp_path / "data")
-        result = only(run([str(tmp_path / "few.toml")], settings, tmp_path, ""))
-    finally:
-        (tmp_path / "test").rename(world.root / "cub" / "test")
+    mine = tmp_path / "data" / "mine"
+    mine.mkdir(parents=True)
+    (mine / "test").symlink_to(world.root / "cub" / "test")
+    name = str(mine) if given == "whole path" else "mine"
+    (tmp_path / "few.toml").write_text(FEW.replace("miniimagenet", name).replace("{ " + name, '{ "' + name + '"'))
+    settings = world.settings(tmp_path / "work", root=tmp_path / "data")
+    result = only(run([str(tmp_path / "few.toml")], settings, tmp_path, ""))
     assert {c.data for c in result.cells} == {"mine"} and str(tmp_path) not in result.model_dump_json()
     assert result.made.data["mine"].startswith(f"test, {CLASSES} classes, {CLASSES * IMAGES} images")
-    away = world.settings(tmp_path / "work", root=tmp_path / "data")
-    (tmp_path / "few.toml").write_text(FEW.replace("miniimagenet", "gone"))
-    load_study.cache_clear()
-    assert (
-        "gone: neither a known benchmark"
-        in run([str(tmp_path / "few.toml")], away, tmp_path, "").results[0][0].missing[0]
-    )
+    (tmp_path / "gone.toml").write_text(FEW.replace("miniimagenet", "gone"))
+    lost = run([str(tmp_path / "gone.toml")], settings, tmp_path, "").results[0][0]
+    assert lost.missing[0].startswith("gone: neither a known benchmark")
 
 
 def test_rows_that_come_to_the_same_settings_share_a_bank(world: World, tmp_path: Path) -> None:
