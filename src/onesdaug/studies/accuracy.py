@@ -42,6 +42,19 @@ def generators_of(study: Study, shop: Workshop) -> tuple[str, ...]:
     return study.generators if shop.settings.generators is None else shop.settings.generators
 
 
+def generators_here(study: Study, shop: Workshop) -> tuple[list[str], list[str]]:
+    """Those that are there, loaded, and one line for each that is not."""
+    found, problems = [], []
+    for generator in generators_of(study, shop):
+        try:
+            shop.augmenter(generator)
+        except Missing as missing:
+            problems.append(str(missing))
+        else:
+            found.append(generator)
+    return found, problems
+
+
 def wants_of(study: Study, shop: Workshop) -> list[Want]:
     """Every feature bank the study looks at."""
     return [

@@ -11,22 +11,18 @@ import torch
 from onesdaug.augment.config import preset
 from onesdaug.augment.memory import peak_memory_mb, reset_peak_memory
 from onesdaug.augment.operator import Augmenter, default_preset
-from onesdaug.studies.accuracy import generators_of
+from onesdaug.studies.accuracy import generators_here
 from onesdaug.studies.result import Timing
 from onesdaug.studies.spec import Speed, Study
-from onesdaug.studies.workshop import Missing, Workshop
+from onesdaug.studies.workshop import Workshop
 
 
 def timings(study: Study, shop: Workshop) -> tuple[tuple[Timing, ...], list[str]]:
     """Every generator that is there, and one line for each that is not."""
     assert study.speed is not None  # the grammar of this kind of study
-    found, problems = [], []
-    for generator in generators_of(study, shop):
-        try:
-            shop.augmenter(generator)
-        except Missing as missing:
-            problems.append(str(missing))
-            continue
+    found: list[Timing] = []
+    generators, problems = generators_here(study, shop)
+    for generator in generators:
         for solver, steps in study.speed.solvers:
             for level in study.speed.noise_levels:
                 config = preset(

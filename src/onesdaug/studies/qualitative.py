@@ -11,7 +11,7 @@ from onesdaug.augment.operator import default_preset
 from onesdaug.data.images import load_image
 from onesdaug.data.samples import CREDITS, sample_photographs
 from onesdaug.errors import DataError
-from onesdaug.studies.accuracy import generators_of
+from onesdaug.studies.accuracy import generators_here
 from onesdaug.studies.result import Sheet
 from onesdaug.studies.spec import Figure, Study
 from onesdaug.studies.workshop import Missing, Workshop
@@ -26,14 +26,10 @@ def sheets(study: Study, shop: Workshop, folder: Path) -> tuple[tuple[Sheet, ...
         photographs = _photographs(shop)
     except Missing as missing:
         return (), [str(missing)]
-    found, problems = [], []
+    found: list[Sheet] = []
+    generators, problems = generators_here(study, shop)
     folder.mkdir(parents=True, exist_ok=True)
-    for generator in generators_of(study, shop):
-        try:
-            shop.augmenter(generator)
-        except Missing as missing:
-            problems.append(str(missing))
-            continue
+    for generator in generators:
         shown = Path(generator).name
         for name, (image, credit) in photographs.items():
             for number, figure in enumerate(study.figures, start=1):
