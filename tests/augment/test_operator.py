@@ -239,7 +239,7 @@ def test_presets_are_the_papers() -> None:
 
 def test_the_pocket_presets() -> None:
     assert set(PRESETS) == {
-        "paper", "paper-fast", "vlm",
+        "paper", "paper-fast", "paper-cheap", "vlm",
         "pocket", "pocket-fast", "pocket-faithful", "pocket-imagenet", "pocket-imagenet-fine",
     }  # fmt: skip
     pockets = {name: preset(name) for name in PRESETS if name.startswith("pocket")}

@@ -278,3 +278,30 @@ def test_the_manifest_can_make_a_view_again(tmp_path: Path) -> None:
     augment(tmp_path / "a.png", "-o", tmp_path / "o", "--model", "shape", "--k", 1, "--shape-aug-rotate", 5)
     row = rows_of(tmp_path / "o")[0]
     assert AugmentConfig(**row["settings"]) == preset("paper", shape={"rotate": 5})
+
+
+def test_speed_options_reach_the_model_or_are_refused(
+    tiny_sd: Path, tiny_ip: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from onesdaug.errors import ConfigError
+    from onesdaug.generators import speed
+
+    monkeypatch.setattr(speed, "BACKEND", "eager")
+    make_image(0, (48, 32)).save(tmp_path / "a.png")
+    common = [tmp_path / "a.png", "--model", tiny_sd, "--ip-repo", tiny_ip["base"], "--device", "cpu", "--k", 1]
+    common += ["--steps", 2, "--batch-size", 1, "--cfg_interval", 0.5, 1]
+    for name, more in (("plain", []), ("fast", ["--compile", "regional"]), ("large", ["--side", 48])):
+        result = augment(*common, "-o", tmp_path / name, *more)
+        assert result.exit_code == 0, result.output
+    plain, fast, large = (rows_of(tmp_path / name)[0] for name in ("plain", "fast", "large"))
+    assert plain["settings"]["guidance_interval"] == [0.5, 1.0]  # type: ignore[index]
+    assert plain["key"] == fast["key"] and str(large["generator"]).endswith(":48px")
+    for wrong, reason in (
+        (["--compile", "fast"], "none of off, regional, max"),
+        (["--cfg-interval", 0.9, 0.1], "--cfg-interval"),
+        (["--side", 30], "multiple of 4"),
+        (["--decoder", tiny_sd / "vae"], "AutoencoderTiny"),
+        (["--model", "shape", "--compile", "max"], "no network"),
+    ):
+        failed = augment(*(common if wrong[0] != "--model" else common[:1]), "-o", tmp_path / "none", *wrong)
+        assert isinstance(failed.exception, ConfigError) and reason in str(failed.exception)

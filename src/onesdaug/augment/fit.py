@@ -79,7 +79,10 @@ class Pictures:
 
     def to(self, device: str | torch.device) -> Pictures:
         """As float32 on a device."""
-        return self.each(lambda part, _: part.to(device, torch.float32))
+        at = torch.device(device)
+        if at.type == "cuda":  # from pinned memory: a plain copy would wait for the batch that is being computed
+            return self.each(lambda part, _: (part if part.is_cuda else upload(part, at)).to(at, torch.float32))
+        return self.each(lambda part, _: part.to(at, torch.float32))
 
     def take(self, wanted: np.ndarray) -> Pictures:
         """Row j of the result is row wanted[j]."""

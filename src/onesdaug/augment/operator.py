@@ -5,60 +5,38 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from PIL import Image
 
+from onesdaug.augment.batch import Arriving, Cost, Row, View, finish, prepare
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
-from onesdaug.augment.fit import Geometry, Pictures, from_square, geometry, resize, to_canvas, to_square
+from onesdaug.augment.engine import accelerate
+from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas
 from onesdaug.augment.memory import is_out_of_memory, peak_memory_mb, reset_peak_memory
-from onesdaug.augment.seeds import Seed, image_digest, image_seed, tensor_digests
-from onesdaug.augment.shape import Psi
+from onesdaug.augment.seeds import Seed, image_seed, tensor_digests
 from onesdaug.augment.solvers import Table
-from onesdaug.augment.stages import Stages, Task, check_finite
+from onesdaug.augment.stages import Memo, Stages, Task, check_finite
 from onesdaug.data.images import load_image
-from onesdaug.data.pixels import check_batch, to_pil
+from onesdaug.data.pixels import check_batch
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
 from onesdaug.generators.machine import pick_device
 from onesdaug.generators.pocket import Pocket, is_pocket
+from onesdaug.generators.speed import Compile, check_compile
+
+__all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset"]
 
 log = logging.getLogger("onesdaug")
 IP_REPO = "h94/IP-Adapter"
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Row:
-    """One view to be made: the k-th (from 1) of an RGB image, with the user's seed and, if wished, its own scale."""
-
-    image: Image.Image
-    k: int
-    seed: Seed = 0
-    image_scale: float | None = None
-    digest: str | None = None  # of the image, where it is known already
-
-
-@dataclass(frozen=True)
-class View:
-    """One view made, with everything needed to make it again and what it cost."""
-
-    image: Image.Image
-    tweaked: Image.Image | None
-    k: int
-    seed: Seed
-    psi: Psi | None
-    t0: int
-    steps_run: int
-    seconds: float
-    peak_memory_mb: float
 
 
 class Augmenter:
@@ -85,6 +63,9 @@ class Augmenter:
         self.side = side if generator is None else generator.size
         self.fingerprint = "shape" if generator is None else _fingerprint(generator)
         self.stages = Stages(generator, self.config, self.device)
+        # so many batches of `run` may be under way at once: on a GPU one is prepared while another is computed
+        self.overlap = 2 if generator is not None and self.device.type != "cpu" else 1
+        self._device_lock, self._cost_lock, self._done = Lock(), Lock(), 0.0
         self._told_of_memory = False
 
     @property
@@ -107,10 +88,14 @@ class Augmenter:
         batch_size: int | None = None,
         vae_tiling: bool = False,
         vae_slicing: bool = False,
+        compile: Compile = "off",
+        side: int | None = None,
+        decoder: str | Path | None = None,
     ) -> Augmenter:
         """`pocket` (embedded), `pocket-imagenet`, `sd15`, a hub id, a folder, or `shape` (geometry only: no weights).
 
-        A folder is one in diffusers format, or one that `onesdaug generator train` wrote.
+        A folder is one in diffusers format, or one that `onesdaug generator train` wrote. `compile` gives the same
+        views faster (docs/speed.md); `side` and `decoder` (Stable Diffusion only) give others, cheaper.
         """
         if config is not None and preset is not None:
             raise ConfigError("give either config or preset, not both")
@@ -118,6 +103,8 @@ class Augmenter:
         if str(name) == "shape":
             if config.shape is None:
                 raise ConfigError("model 'shape' makes views by the shape tweak alone, and the shape tweak is off")
+            if compile != "off" or side is not None or decoder is not None:
+                raise ConfigError("model 'shape' has no network: leave out compile, side and decoder")
             return cls(None, config, batch_size=batch_size, device=pick_device(device))
         if is_pocket(name):
             if ip_repo != IP_REPO or ip_weights is not None or vae_tiling or vae_slicing:
@@ -125,8 +112,14 @@ class Augmenter:
                     f"{name} has its own condition encoder and a tiny autoencoder: no IP-Adapter to choose, nothing "
                     "to tile or slice; leave those options out"
                 )
+            if side is not None or decoder is not None:
+                raise ConfigError(f"{name} works at one size and has a decoder of its own: leave out side and decoder")
             config = config if ip_adapter else config.model_copy(update={"condition": False})
-            return cls(Pocket.from_pretrained(name, device=device, dtype=dtype), config, batch_size=batch_size)
+            check_compile(compile, pick_device(device))
+            pocket = Pocket.from_pretrained(name, device=device, dtype=dtype)
+            accelerate(pocket, compile, pocket.device)
+            return cls(pocket, config, batch_size=batch_size)
+        check_compile(compile, pick_device(device))
         from onesdaug.generators.stable_diffusion import REPO, StableDiffusion
 
         generator = StableDiffusion.from_pretrained(
@@ -137,7 +130,10 @@ class Augmenter:
             dtype=dtype,
             vae_tiling=vae_tiling,
             vae_slicing=vae_slicing,
+            side=side,
+            decoder=decoder,
         )
+        accelerate(generator, compile, generator.device)
         if not ip_adapter:
             config = config.model_copy(update={"condition": False})
         return cls(generator, config, batch_size=batch_size)
@@ -154,9 +150,8 @@ class Augmenter:
 
     def run(self, rows: Sequence[Row], tweaked: bool = False) -> list[View]:
         """One view per row, in order; `tweaked` also returns T(x). Mixed images share batches."""
-        return [
-            view for chunk in self._chunks(list(rows), partial(self._run_chunk, tweaked=tweaked)) for view in chunk
-        ]
+        make = partial(self._run_chunk, tweaked=tweaked, memo=Memo())
+        return [view for chunk in self._chunks(list(rows), make) for view in chunk]
 
     def tensors(
         self,
@@ -180,15 +175,20 @@ class Augmenter:
         if not all(0 <= scale < float("inf") for scale in scales):
             raise ConfigError(f"image scales must be finite and not negative, got {scales}")
         geo = geometry(height, width, self.side, self.config.fit)
-        canvases = Pictures.of(to_canvas(batch.to(self.device, torch.float32), geo))
-        tasks = [Task(i, seeds[i], n, scales[i]) for i in range(count) for n in _numbers(k)]
+        wanted = [(i, n) for i in range(count) for n in _numbers(k)]
+        memo = Memo()
 
-        def make(chunk: list[Task]) -> tuple[torch.Tensor, torch.Tensor | None]:
-            drawn = self.stages.draw(canvases, [geo] * count, chunk)
+        def make(chunk: list[tuple[int, int]]) -> tuple[torch.Tensor, torch.Tensor | None]:
+            # only this chunk's images come to the device: its memory does not grow with their number
+            first, last = chunk[0][0], chunk[-1][0] + 1
+            canvases = Pictures.of(to_canvas(batch[first:last].to(self.device, torch.float32), geo))
+            tasks = [Task(i - first, seeds[i], n, scales[i]) for i, n in chunk]
+            memo.names = range(first, last)
+            drawn = self.stages.draw(canvases, [geo] * (last - first), tasks, self.batch_size, memo)
             views = from_square(drawn.squares.dense(), drawn.canvases.dense(), geo)
             return torch.as_tensor(resize(views, height, width)).to(batch.device), drawn.finite
 
-        parts = self._chunks(tasks, make)
+        parts = self._chunks(wanted, make)
         check_finite(finite for _, finite in parts)
         if not parts:
             return batch.new_zeros((count, k, 3, height, width), dtype=torch.float32)
@@ -206,52 +206,20 @@ class Augmenter:
             f"{len(self.table)} of {c.steps} steps run, {calls} network rows per view"
         )
 
-    def _run_chunk(self, rows: list[Row], tweaked: bool) -> list[View]:
-        started = time.perf_counter()
-        reset_peak_memory(self.device)
-        images: dict[int, int] = {}  # id of an image object → its place in this batch
-        for row in rows:
-            images.setdefault(id(row.image), len(images))
-        unique = {images[id(row.image)]: row.image for row in rows}
-        geos = [geometry(im.height, im.width, self.side, self.config.fit) for im in unique.values()]
-        canvases = Pictures.of([to_canvas(im, geo) for im, geo in zip(unique.values(), geos, strict=True)])
-        known = {images[id(row.image)]: row.digest for row in rows}
-        digests = [known[place] or image_digest(im) for place, im in unique.items()]
-        tasks = [
-            Task(
-                place,
-                image_seed(row.seed, digests[place]),
-                row.k,
-                self.config.image_scale if row.image_scale is None else row.image_scale,
-            )
-            for row in rows
-            for place in [images[id(row.image)]]
-        ]
-        drawn = self.stages.draw(canvases, geos, tasks)
-        check_finite([drawn.finite])
-        squares = drawn.squares.to("cpu").split()
-        # the tweaked canvases are large; they come to the host only where something of them is shown
-        needed = tweaked or self.config.fit == "crop"
-        tweaks = (drawn.canvases.to("cpu") if needed else drawn.canvases).split()
-        seconds = (time.perf_counter() - started) / len(rows)
-        memory = peak_memory_mb(self.device)
-        views = []
-        for i, (row, task) in enumerate(zip(rows, tasks, strict=True)):
-            geo = geos[task.image]
-            views.append(
-                View(
-                    image=_finish(from_square(squares[i], tweaks[i], geo), geo),
-                    tweaked=_finish(from_square(to_square(tweaks[i], geo), tweaks[i], geo), geo) if tweaked else None,
-                    k=row.k,
-                    seed=row.seed,
-                    psi=Psi.from_row(drawn.psis[i]) if drawn.psis is not None else None,
-                    t0=self.table.t0 if self.table is not None else 0,
-                    steps_run=len(self.table) if self.table is not None else 0,
-                    seconds=seconds,
-                    peak_memory_mb=memory,
-                )
-            )
-        return views
+    def _run_chunk(self, rows: list[Row], tweaked: bool, memo: Memo) -> list[View]:
+        """May run in two threads at once: only the device's queue is filled one batch at a time."""
+        started, threads = time.perf_counter(), self.overlap > 1
+        batch = prepare(rows, self.side, self.config, threads)
+        with self._device_lock:
+            reset_peak_memory(self.device)
+            memo.names = batch.names
+            drawn = self.stages.draw(batch.canvases, batch.geos, batch.tasks, self.batch_size, memo)
+            made = Arriving(drawn, canvases=tweaked or self.config.fit == "crop")
+        made.wait()
+        with self._cost_lock:  # time in which the batch before was still on the device is that batch's
+            now = time.perf_counter()
+            seconds, self._done = (now - max(started, self._done)) / len(rows), now
+        return finish(batch, made, Cost(seconds, peak_memory_mb(self.device)), self.table, tweaked, threads)
 
     def _chunks(self, items: list[T], make: Callable[[list[T]], Any]) -> list[Any]:
         """`make` over batches of at most batch_size; out of memory halves the batch and the run goes on."""
@@ -286,10 +254,6 @@ def _numbers(k: int) -> range:
     if k < 0:
         raise ConfigError(f"k, the number of views, must not be negative, got {k}")
     return range(1, k + 1)
-
-
-def _finish(view: torch.Tensor, geo: Geometry) -> Image.Image:
-    return resize(to_pil(view[None])[0], *geo.image)  # type: ignore[return-value]
 
 
 def _fingerprint(generator: Generator) -> str:

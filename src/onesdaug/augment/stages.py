@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from onesdaug.augment.config import AugmentConfig
+from onesdaug.augment.engine import Engine, pad
 from onesdaug.augment.fit import Geometry, Pictures, to_square
 from onesdaug.augment.guidance import guided, guided_steps
 from onesdaug.augment.seeds import Seed, normal, stream, upload
@@ -40,6 +41,26 @@ class Drawn:
     finite: torch.Tensor | None = None  # whether all of the generator's numbers are; still on the device
 
 
+class Memo:
+    """Image tokens known from the batch before, within one call; `names` says which image a place stands for."""
+
+    def __init__(self) -> None:
+        self.names: Sequence[Hashable] = ()
+        self.tokens: dict[Hashable, torch.Tensor] = {}
+
+    def name(self, image: int) -> Hashable:
+        return self.names[image]
+
+    def join(self, used: np.ndarray, new: Sequence[int], tokens: torch.Tensor) -> torch.Tensor:
+        """The tokens of all `used` images, from those known and the `new` ones; only these are kept."""
+        if len(new) < len(used):
+            fresh = dict(zip(new, tokens, strict=True))
+            rows = [fresh[i] if i in fresh else self.tokens[self.name(image)] for i, image in enumerate(used)]
+            tokens = torch.stack(rows)
+        self.tokens = {self.name(image): row for image, row in zip(used, tokens, strict=True)}
+        return tokens
+
+
 def check_finite(batches: Iterable[torch.Tensor | None]) -> None:
     """A black picture is not a view.
 
@@ -56,8 +77,11 @@ def check_finite(batches: Iterable[torch.Tensor | None]) -> None:
 class Stages:
     """The operator's settings made ready: what is run is known before the first batch."""
 
-    def __init__(self, generator: Generator | None, config: AugmentConfig, device: torch.device) -> None:
+    def __init__(
+        self, generator: Generator | None, config: AugmentConfig, device: torch.device, engine: Engine | None = None
+    ) -> None:
         self.generator, self.config, self.device = generator, config, device
+        self.engine = engine or Engine.of(generator, device)
         self.table: Table | None = None
         self.guided: list[bool] = []
         self._t = torch.zeros(0)
@@ -71,23 +95,49 @@ class Stages:
             self._check_abilities(generator)
 
     @torch.no_grad()
-    def draw(self, canvases: Pictures, geos: Sequence[Geometry], tasks: Sequence[Task]) -> Drawn:
-        """Stages 1 to 3 for one batch of tasks over images with these canvases; `check_finite` is the caller's."""
+    def draw(
+        self,
+        canvases: Pictures,
+        geos: Sequence[Geometry],
+        tasks: Sequence[Task],
+        batch_size: int = 0,
+        memo: Memo | None = None,
+    ) -> Drawn:
+        """Stages 1 to 3 for one batch of tasks over images with these canvases; `check_finite` is the caller's.
+
+        Where shapes are fixed the batch is filled up to `batch_size`. `memo` keeps the tokens of images whose views
+        go on in the next batch of the same call.
+        """
         canvases = canvases.to(self.device)
         images = np.array([task.image for task in tasks])
         tweaks, psis = self._tweak(canvases, geos, tasks, images)
         squares = _squares(tweaks, geos, images)
         if self.generator is None or self.table is None:
             return Drawn(squares, tweaks, psis)
-        z = self._noised(self.generator, self.table, squares.dense(), tasks)
-        positive, negative, scale = self._tokens(self.generator, canvases, geos, tasks, images)
+        rows = self.engine.rows(len(tasks), batch_size)
+        z = self._noised(self.generator, self.table, pad(squares.dense(), rows), tasks, rows)
+        positive, negative, scale = self._tokens(self.generator, canvases, geos, tasks, images, memo)
+        streams = _streams(tasks, "solver") if self.table.s.any() else []  # most solvers add no noise
+        kicks = [self._normal(streams, z.shape[1:], rows) for _ in range(int((self.table.s > 0).sum()))]
+        condition = [positive, scale] if negative is None else [positive, scale, negative]
+        out = self.engine.run("denoise", self._denoised, z, *(pad(part, rows) for part in condition), *kicks)
+        out = out[: len(tasks)]
+        return Drawn(Pictures.of(out), tweaks, psis, torch.isfinite(out).all())
+
+    def _denoised(
+        self, z: torch.Tensor, positive: torch.Tensor, scale: torch.Tensor, *more: torch.Tensor
+    ) -> torch.Tensor:
+        """Stage 3 and Dec. Reads nothing from the device and brings nothing to it: it may be recorded and replayed.
+
+        `more` are the negative rows, if guidance is ever on, then the noise of each step that adds some.
+        """
+        assert self.generator is not None and self.table is not None
+        guides = any(self.guided)
+        negative, kicks = more[0] if guides else None, iter(more[guides:])
         predict = guided(
             self._predictor(self.generator), self._t, positive, negative, scale, self.config.guidance, self.guided
         )
-        streams = _streams(tasks, "solver") if self.table.s.any() else []  # most solvers add no noise
-        z = denoise(predict, z, self.table, lambda _: upload(normal(streams, z.shape[1:]), z.device))
-        out = self.generator.decode(z).float()
-        return Drawn(Pictures.of(out), tweaks, psis, torch.isfinite(out).all())
+        return self.generator.decode(denoise(predict, z, self.table, lambda _: next(kicks))).float()
 
     def _tweak(
         self, canvases: Pictures, geos: Sequence[Geometry], tasks: Sequence[Task], images: np.ndarray
@@ -99,15 +149,20 @@ class Stages:
         psis = shape.draw(_streams(tasks, "shape"))
         return rows.each(lambda part, at: shape.apply(part, psis[at], [geos[i].aspect for i in images[at]])), psis
 
-    def _noised(self, generator: Generator, rows: Table, x: torch.Tensor, tasks: Sequence[Task]) -> torch.Tensor:
+    def _noised(
+        self, generator: Generator, table: Table, x: torch.Tensor, tasks: Sequence[Task], rows: int
+    ) -> torch.Tensor:
         """Stage 2: q(· | x_geom) at t0, in the latent or (the paper's equation) in the pixels before encoding."""
         streams = _streams(tasks, "noise")
         if self.config.noise_space == "pixel":
-            pixels = 2 * x - 1
-            noisy = generator.schedule.add_noise(pixels, upload(normal(streams, x.shape[1:]), x.device), rows.t0)
-            return generator.encode((noisy + 1) / 2)
-        z = generator.encode(x)
-        return generator.schedule.add_noise(z, upload(normal(streams, z.shape[1:]), z.device), rows.t0)
+            noisy = generator.schedule.add_noise(2 * x - 1, self._normal(streams, x.shape[1:], rows), table.t0)
+            return self.engine.run("encode", generator.encode, (noisy + 1) / 2)
+        z = self.engine.run("encode", generator.encode, x)
+        return generator.schedule.add_noise(z, self._normal(streams, z.shape[1:], rows), table.t0)
+
+    def _normal(self, streams: Sequence[np.random.Generator], shape: torch.Size, rows: int) -> torch.Tensor:
+        """A row of noise per stream, on the device."""
+        return pad(upload(normal(streams, shape), self.device), rows)
 
     def _tokens(
         self,
@@ -116,17 +171,26 @@ class Stages:
         geos: Sequence[Geometry],
         tasks: Sequence[Task],
         images: np.ndarray,
+        memo: Memo | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
         """Condition rows, the negative rows if guidance is ever on, and the image scale of each row.
 
-        Tokens are made once per image and shared by its views; no cache outlives the batch, so that a batch's result
-        depends on nothing but the batch.
+        Tokens are made once per image and shared by its views. Nothing outlives the call, so that what a job writes
+        for a batch depends on nothing but the batch.
         """
         text: dict[str, Any] = {"prompt": self.config.prompt} if self.config.prompt else {}
         if self.config.condition and any(task.image_scale > 0 for task in tasks):
             used, places = np.unique(images, return_inverse=True)
             asked = {**text, "mode": self.config.mode} if self.config.mode else text
-            tokens = generator.image_tokens(_squares(canvases.take(used), geos, used).dense(), **asked)
+            look = partial(generator.image_tokens, **asked)
+            new = [i for i, image in enumerate(used) if memo is None or memo.name(image) not in memo.tokens]
+            tokens = torch.zeros(0)
+            if new:
+                fresh = used[new]
+                squares = _squares(canvases.take(fresh), geos, fresh).dense()
+                tokens = self.engine.run("tokens", look, squares)
+            if memo is not None:
+                tokens = memo.join(used, new, tokens)
             positive = tokens.index_select(0, upload(places, tokens.device))
             scale = upload(np.array([task.image_scale for task in tasks], dtype=np.float32), self.device)
         else:

@@ -9,6 +9,7 @@ import typer
 
 from onesdaug import __version__
 from onesdaug.cli.augment import augment
+from onesdaug.cli.bench import bench
 from onesdaug.cli.doctor import doctor
 from onesdaug.cli.fewshot import app as fewshot
 from onesdaug.cli.generator import app as generator
@@ -31,6 +32,7 @@ app = typer.Typer(
     },
 )
 app.command()(augment)
+app.command()(bench)
 app.command()(doctor)
 app.command()(pope)
 app.command()(report)

@@ -21,6 +21,7 @@ _OPERATOR, _SHAPE, _MODEL = "The operator (unset: the preset's value)", "Shape t
 # settings by the name of their flag, for error messages
 _FLAGS = {
     "guidance": "cfg",
+    "guidance_interval": "cfg-interval",
     "image_scale": "ip-scale",
     "shape.rotate": "shape-aug-rotate",
     "shape.stretch": "shape-aug-stretch",
@@ -49,8 +50,8 @@ def augment(
         str | None,
         typer.Option(
             rich_help_panel=_OPERATOR,
-            help="paper, paper-fast (dpm++, 10 steps), vlm, pocket, pocket-fast, pocket-faithful or pocket-imagenet; "
-            "unset: the model's own.",
+            help="paper, paper-fast (dpm++, 10 steps), paper-cheap (5, less guidance), vlm, pocket, pocket-fast, "
+            "pocket-faithful or pocket-imagenet; unset: the model's own.",
         ),
     ] = None,
     noise_level: Annotated[
@@ -70,6 +71,12 @@ def augment(
     ] = None,
     cfg: Annotated[
         float | None, typer.Option(rich_help_panel=_OPERATOR, help="Classifier-free guidance; 1 is off.")
+    ] = None,
+    cfg_interval: Annotated[
+        tuple[float, float] | None,
+        typer.Option(
+            rich_help_panel=_OPERATOR, help="Guidance only where t/T lies between these two: cheaper elsewhere."
+        ),
     ] = None,
     ip_adapter: Annotated[
         bool | None,
@@ -129,6 +136,22 @@ def augment(
     vae_slicing: Annotated[
         bool, typer.Option("--vae-slicing", rich_help_panel=_MODEL, help="Less memory for large batches.")
     ] = False,
+    compile: Annotated[
+        str,
+        typer.Option(
+            rich_help_panel=_MODEL, help="Same views, faster: off, regional (starts in seconds) or max (minutes)."
+        ),
+    ] = "off",
+    side: Annotated[
+        int | None,
+        typer.Option(rich_help_panel=_MODEL, help="Stable Diffusion at another size: cheaper, other views."),
+    ] = None,
+    decoder: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_MODEL, help="AutoencoderTiny (TAESD) folder or hub id to draw with: cheaper, other views."
+        ),
+    ] = None,
 ) -> None:
     """Make K views of every image in IN... and write them to OUT with a manifest.
 
@@ -149,6 +172,7 @@ def augment(
         "steps": steps,
         "solver": solver,
         "guidance": cfg,
+        "guidance_interval": cfg_interval,
         "condition": ip_adapter,
         "image_scale": ip_scale,
         "attention": attention,
@@ -189,6 +213,9 @@ def augment(
             batch_size=batch_size,
             vae_tiling=vae_tiling,
             vae_slicing=vae_slicing,
+            compile=compile,  # type: ignore[arg-type]
+            side=side,
+            decoder=decoder,
         )
 
     raise typer.Exit(_run(load(), model, listing, Task(out, k, seed, save_aug, overwrite), sheet))

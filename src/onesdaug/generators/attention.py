@@ -1,7 +1,8 @@
 """Image tokens in cross-attention: decoupled (IP-Adapter) and concatenated (the paper's equation).
 
 Both take `image_scale`, lambda_img, as a tensor with one value per row: rows of one batch may differ, and changing it
-recompiles nothing. A row with scale 0 attends to the text alone.
+recompiles nothing. A row with scale 0 attends to the text alone. `fuse_projections` joins projections of the same
+input into one matrix product: the same numbers, fewer and larger products.
 """
 
 from __future__ import annotations
@@ -56,9 +57,11 @@ class PlainAttention:
         image_scale: torch.Tensor | None = None,
         attention: Attention = "decoupled",
     ) -> torch.Tensor:
-        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        q = _heads(attn, attn.to_q(hidden_states))
-        k, v = _heads(attn, attn.to_k(source)), _heads(attn, attn.to_v(source))
+        if encoder_hidden_states is None:
+            parts = _joint(attn, "to_qkv", ("to_q", "to_k", "to_v"), hidden_states)
+        else:
+            parts = [attn.to_q(hidden_states), *_joint(attn, "to_kv", ("to_k", "to_v"), encoder_hidden_states)]
+        q, k, v = (_heads(attn, part) for part in parts)
         return _merge(attn, scaled_dot_product_attention(q, k, v))
 
 
@@ -88,11 +91,47 @@ class ImageAttention(nn.Module):
         join = concatenated if attention == "concat" else decoupled
         out = join(
             _heads(attn, attn.to_q(hidden_states)),
-            (_heads(attn, attn.to_k(words)), _heads(attn, attn.to_v(words))),
-            (_heads(attn, self.to_k(image)), _heads(attn, self.to_v(image))),
+            _key_value(attn, attn, words),
+            _key_value(attn, self, image),
             image_scale,
         )
         return _merge(attn, out)
+
+
+def fuse_projections(unet: Any) -> None:
+    """Join q, k, v of self-attention and k, v of cross-attention (text and image side) throughout a UNet of ours."""
+    for name, attn in unet.named_modules():
+        if not hasattr(attn, "to_k") or isinstance(attn, ImageAttention):
+            continue
+        if name.endswith("attn1"):  # diffusers' name for self-attention: all three read the same input
+            attn.to_qkv = _joined(attn.to_q, attn.to_k, attn.to_v)
+        else:
+            attn.to_kv = _joined(attn.to_k, attn.to_v)
+        if isinstance(attn.processor, ImageAttention):
+            attn.processor.to_kv = _joined(attn.processor.to_k, attn.processor.to_v)
+
+
+@torch.no_grad()
+def _joined(*parts: Any) -> nn.Linear:
+    """One linear layer whose output is those of the parts, side by side."""
+    weight = torch.cat([part.weight for part in parts])
+    bias = parts[0].bias is not None
+    joined = nn.Linear(weight.shape[1], weight.shape[0], bias, device=weight.device, dtype=weight.dtype)
+    joined.weight.copy_(weight)
+    if bias:
+        joined.bias.copy_(torch.cat([part.bias for part in parts]))
+    return joined.requires_grad_(False)
+
+
+def _joint(layer: Any, fused: str, parts: tuple[str, ...], x: torch.Tensor) -> list[torch.Tensor]:
+    """The projections of x, through their joint layer where `fuse_projections` made one."""
+    whole = getattr(layer, fused, None)
+    return [getattr(layer, part)(x) for part in parts] if whole is None else list(whole(x).chunk(len(parts), dim=-1))
+
+
+def _key_value(attn: Any, layer: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    k, v = (_heads(attn, part) for part in _joint(layer, "to_kv", ("to_k", "to_v"), x))
+    return k, v
 
 
 def _per_row(scale: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from torch import nn
 from onesdaug.data.pixels import to_uint8
 from onesdaug.errors import ConfigError, WeightsMissing
 from onesdaug.generators.attention import ImageAttention, PlainAttention
+from onesdaug.generators.clip_pixels import clip_pixels
 from onesdaug.generators.weights import component, find, how_to_get, load_state
 
 REPO = "h94/IP-Adapter"
@@ -66,17 +67,24 @@ def _encoder_beside(base: Path, advice: str) -> Path:
 
 
 class IPAdapter(nn.Module):
-    """f_img(x): PIL-exact CLIP preprocessing, the vision tower, and the projection to tokens."""
+    """f_img(x): PIL-exact CLIP preprocessing, the vision tower, and the projection to tokens.
+
+    With `on_device` the preprocessing stays where the pictures are: a rare 8-bit step from PIL's, and no waiting.
+    """
+
+    on_device = False
 
     def __init__(self, encoder: Any, projection: nn.Module, pooled: bool) -> None:
         super().__init__()
         self.encoder, self.projection, self.pooled = encoder, projection, pooled
         self.side = int(encoder.config.image_size)
-        self.processor = _clip_processor(self.side)
+        self.processor = clip_processor(self.side)
 
     @torch.no_grad()
     def tokens(self, x: torch.Tensor) -> torch.Tensor:
         """(B, 3, H, W) in [0, 1] → (B, L, d). Resized on the host exactly as the adapter was trained."""
+        if self.on_device:
+            return self._project(self._features(clip_pixels(x, self.side)))
         pixels = self.processor(list(to_uint8(x)), return_tensors="pt").pixel_values
         return self._project(self._features(pixels))
 
@@ -110,6 +118,11 @@ def install(unet: Any, files: Files, text_tokens: int) -> IPAdapter:
         files.encoder, variant=component(files.encoder)[1], torch_dtype=unet.dtype
     )
     _check_fit(unet, encoder, state, files.weights, pooled)
+    return attach(unet, encoder, state, text_tokens)
+
+
+def attach(unet: Any, encoder: Any, state: dict[str, dict[str, torch.Tensor]], text_tokens: int) -> IPAdapter:
+    """The same with everything loaded already: the vision tower, and the adapter's weights in their two groups."""
     dtype = unet.dtype
     # diffusers knows how to turn the published names into modules; its own processors, which take one scalar scale
     # and mix up the references of a batch, are replaced by ours.
@@ -118,7 +131,7 @@ def install(unet: Any, files: Files, text_tokens: int) -> IPAdapter:
     unet.encoder_hid_proj, unet.config.encoder_hid_dim_type = None, None
     unet.set_attn_processor({name: _ours(old, text_tokens) for name, old in unet.attn_processors.items()})
     unet.to(dtype=dtype)
-    return IPAdapter(encoder.eval(), projection.eval(), pooled)
+    return IPAdapter(encoder.eval(), projection.eval(), "proj.weight" in state["image_proj"])
 
 
 def _check_fit(unet: Any, encoder: Any, state: dict[str, dict[str, torch.Tensor]], file: Path, pooled: bool) -> None:
@@ -153,7 +166,8 @@ def _grouped(state: dict[str, Any], file: Path) -> dict[str, dict[str, torch.Ten
     return groups
 
 
-def _clip_processor(side: int) -> Any:
+def clip_processor(side: int) -> Any:
+    """The preprocessing the vision towers were trained with, by Pillow."""
     try:  # transformers 5 gives the PIL processor a name of its own; before, it is the only one without torchvision
         from transformers import CLIPImageProcessorPil as Processor
     except ImportError:

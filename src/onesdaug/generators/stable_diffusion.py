@@ -2,30 +2,33 @@
 
 from __future__ import annotations
 
-import gc
 import json
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from onesdaug.errors import ConfigError, WeightsMissing
+from onesdaug.errors import ConfigError
 from onesdaug.generators import ip_adapter
-from onesdaug.generators.attention import Attention, PlainAttention
+from onesdaug.generators.attention import Attention, PlainAttention, fuse_projections
+from onesdaug.generators.decoder import load_decoder
 from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.schedule import Schedule
+from onesdaug.generators.sd_files import PATTERNS, encode_text, model_files, prediction_type
+from onesdaug.generators.speed import Compile, channels_last, check_compile, compile_modules, named
 from onesdaug.generators.weights import component, find, fingerprint, how_to_get, loading, needs_extra
 
 REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
-PATTERNS = [
-    *(f"{part}/*.json" for part in ("unet", "vae", "text_encoder", "scheduler")),
-    "tokenizer/*",
-    *(f"{part}/*model.safetensors" for part in ("unet", "vae", "text_encoder")),
-]
 
 
 class StableDiffusion:
-    """UNet, VAE and (optionally) IP-Adapter. Tokens are rows of [77 text tokens; image tokens]."""
+    """UNet, VAE and (optionally) IP-Adapter. Tokens are rows of [77 text tokens; image tokens].
+
+    `side` works at another size than the model was trained at; `decoder` draws instead of the VAE's own decoder.
+    """
+
+    compiled: Compile = "off"
 
     def __init__(
         self,
@@ -40,17 +43,21 @@ class StableDiffusion:
         velocity: bool = False,
         folder: Path | None = None,
         fingerprint: str = "",
+        side: int | None = None,
+        decoder: Any = None,
     ) -> None:
         self.unet = unet.to(device).eval().requires_grad_(False)
         self.vae = vae.to(device).eval().requires_grad_(False)
         self.adapter = None if adapter is None else adapter.to(device, dtype).eval().requires_grad_(False)
         self.schedule, self.device, self.dtype = schedule, device, dtype
-        self.size = int(unet.config.sample_size) * 2 ** (len(vae.config.block_out_channels) - 1)
+        self.decoder = decoder
+        self.size = side or int(unet.config.sample_size) * pixels_per_latent(vae)
         self.fingerprint = fingerprint
         self._text = {prompt: rows.to(device, dtype) for prompt, rows in text.items()}
         self._null = None if self.adapter is None else self.adapter.null()
         self._folder = folder
         self._velocity = velocity
+        self._attention: dict[int, list[Any]] = {}  # rows of a batch → attention kernels, fastest first
         self._abar = torch.tensor(schedule.abar, dtype=torch.float32, device=device)
 
     @classmethod
@@ -64,6 +71,8 @@ class StableDiffusion:
         dtype: str | torch.dtype = "auto",
         vae_tiling: bool = False,
         vae_slicing: bool = False,
+        side: int | None = None,
+        decoder: str | Path | None = None,
     ) -> StableDiffusion:
         """From a folder in diffusers format or the hub's local cache; `ip_adapter_repo=None` for no image branch."""
         try:
@@ -84,6 +93,13 @@ class StableDiffusion:
                 for part, name in ((UNet2DConditionModel, "unet"), (AutoencoderKL, "vae"))
             )
             text = encode_text(folder, "", at, kind)
+        check_side(side, unet, vae)
+        tiny, name = None, f"{str(kind).removeprefix('torch.')}{f':{side}px' if side else ''}"
+        if decoder is not None:
+            if vae_tiling or vae_slicing:
+                raise ConfigError("a tiny decoder needs neither vae_tiling nor vae_slicing; leave them out")
+            tiny, drawing = load_decoder(decoder, at, kind, int(unet.config.in_channels), pixels_per_latent(vae))
+            name += f":{fingerprint(drawing)}"
         if adapter_files is None:
             unet.set_attn_processor(PlainAttention())
         else:
@@ -91,7 +107,7 @@ class StableDiffusion:
                 adapter = ip_adapter.install(unet, adapter_files, text_tokens=text.shape[0])
             files += adapter_files.all
         if vae_tiling:
-            enable_tiling(vae, int(unet.config.sample_size))
+            enable_tiling(vae, side // pixels_per_latent(vae) if side else int(unet.config.sample_size))
         if vae_slicing:
             vae.enable_slicing()
         return cls(
@@ -104,8 +120,29 @@ class StableDiffusion:
             dtype=kind,
             velocity=prediction == "v_prediction",
             folder=folder,
-            fingerprint=f"sd:{fingerprint(files)}:{str(kind).removeprefix('torch.')}",
+            fingerprint=f"sd:{fingerprint(files)}:{name}",
+            side=side,
+            decoder=tiny,
         )
+
+    def accelerate(self, mode: Compile) -> None:
+        """Make the networks fast without changing what they compute: layout, joint projections, compilation."""
+        check_compile(mode, self.device)
+        if mode == "off" or mode == self.compiled:
+            return
+        if self.compiled != "off":
+            raise ConfigError(f"this model is compiled with {self.compiled!r} already; load it again for {mode!r}")
+        channels_last(self.unet, self.vae, *([self.decoder] if self.decoder is not None else []))
+        fuse_projections(self.unet)
+        if self.adapter is not None:
+            # on a CPU the exact way costs the same; on a GPU it makes the host wait for the device
+            self.adapter.on_device = self.device.type == "cuda"
+        drawing = self.vae if self.decoder is None else self.decoder
+        if mode == "regional":
+            compile_modules(named(self.unet, "BasicTransformerBlock"), mode)
+        else:
+            compile_modules([self.unet, self.vae.encoder, drawing.decoder], mode)
+        self.compiled = mode
 
     @torch.no_grad()
     def encode(self, x: torch.Tensor) -> torch.Tensor:
@@ -117,7 +154,8 @@ class StableDiffusion:
     @torch.no_grad()
     def decode(self, z: torch.Tensor) -> torch.Tensor:
         """Dec(z) in [0, 1]."""
-        image: torch.Tensor = self.vae.decode((z / self.vae.config.scaling_factor).to(self.dtype)).sample
+        vae = self.vae if self.decoder is None else self.decoder
+        image: torch.Tensor = vae.decode((z / vae.config.scaling_factor).to(self.dtype)).sample
         return (image.float() / 2 + 0.5).clamp(0, 1)
 
     def image_tokens(self, x: torch.Tensor, prompt: str = "") -> torch.Tensor:
@@ -140,17 +178,35 @@ class StableDiffusion:
         attention: Attention = "decoupled",
     ) -> torch.Tensor:
         """eps_phi; a velocity-predicting UNet (v = alpha·eps − sigma·x0) is converted."""
-        out = self.unet(
-            z.to(self.dtype),
-            t,
-            encoder_hidden_states=tokens,
-            cross_attention_kwargs={"image_scale": image_scale, "attention": attention},
-            return_dict=False,
-        )[0].float()
+        with self._kernels(z):
+            out = self.unet(
+                z.to(self.dtype),
+                t,
+                encoder_hidden_states=tokens,
+                cross_attention_kwargs={"image_scale": image_scale, "attention": attention},
+                return_dict=False,
+            )[0].float()
         if not self._velocity:
             return torch.as_tensor(out)
         abar = self._abar[t].reshape(-1, 1, 1, 1)
         return torch.as_tensor(abar.sqrt() * out + (1 - abar).sqrt() * z)
+
+    def _kernels(self, z: torch.Tensor) -> AbstractContextManager[None]:
+        """The attention kernels to prefer; compiled models measure them once for each batch size."""
+        if self.compiled == "off" or self.device.type != "cuda":
+            return nullcontext()
+        from torch.nn.attention import sdpa_kernel
+
+        from onesdaug.generators.attention_backend import fastest_first
+
+        rows, _, height, width = z.shape
+        if rows not in self._attention:
+            config = self.unet.config
+            heads = config.attention_head_dim if isinstance(config.attention_head_dim, int) else 8
+            size = config.block_out_channels[0] // heads
+            self._attention[rows] = fastest_first(rows, heads, height * width, size, self.dtype)
+        context: AbstractContextManager[None] = sdpa_kernel(self._attention[rows], set_priority=True)
+        return context
 
     def _text_rows(self, prompt: str, n: int) -> torch.Tensor:
         if prompt not in self._text:
@@ -161,32 +217,15 @@ class StableDiffusion:
         return self._text[prompt].expand(n, -1, -1)
 
 
-def model_files(folder: Path, advice: str) -> list[Path]:
-    """Every file that decides the model's output; says which part is missing before anything is loaded."""
-    files = [folder / "scheduler" / "scheduler_config.json", folder / "tokenizer" / "tokenizer_config.json"]
-    missing = [file.parent.name for file in files if not file.is_file()]
-    for name in ("unet", "vae", "text_encoder"):
-        weights = component(folder / name)[0]
-        if not weights or not (folder / name / "config.json").is_file():
-            missing.append(name)
-        files += [*weights, folder / name / "config.json"]
-    if missing:
-        raise WeightsMissing(
-            f"{folder} is not a complete Stable Diffusion in diffusers format: {', '.join(missing)} missing. {advice}"
-        )
-    return files
+def pixels_per_latent(vae: Any) -> int:
+    return int(2 ** (len(vae.config.block_out_channels) - 1))
 
 
-def prediction_type(scheduler: dict[str, Any]) -> str:
-    """What the UNet predicts; models trained in a way we cannot run are refused, not run wrongly."""
-    kind = str(scheduler.get("prediction_type", "epsilon"))
-    if kind not in ("epsilon", "v_prediction") or scheduler.get("rescale_betas_zero_snr"):
-        raise ConfigError(
-            f"this model's scheduler says prediction_type {kind!r}"
-            f"{' with rescale_betas_zero_snr' if scheduler.get('rescale_betas_zero_snr') else ''}; "
-            "only epsilon and v_prediction without it are known"
-        )
-    return kind
+def check_side(side: int | None, unet: Any, vae: Any) -> None:
+    """A side that the UNet can halve as often as it does; SD 1.5: a multiple of 64."""
+    step = pixels_per_latent(vae) * 2 ** (len(unet.config.block_out_channels) - 1)
+    if side is not None and (side < step or side % step):
+        raise ConfigError(f"side must be a multiple of {step} for this model, got {side}")
 
 
 def enable_tiling(vae: Any, latent_side: int) -> None:
@@ -194,21 +233,3 @@ def enable_tiling(vae: Any, latent_side: int) -> None:
     vae.enable_tiling()
     vae.tile_latent_min_size = latent_side // 2
     vae.tile_sample_min_size = vae.tile_latent_min_size * 2 ** (len(vae.config.block_out_channels) - 1)
-
-
-@torch.no_grad()
-def encode_text(folder: Path, prompt: str, device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    """(77, d) hidden states. The text encoder lives only for the length of this call."""
-    from transformers import CLIPTextModel, CLIPTokenizer
-
-    tokenizer = CLIPTokenizer.from_pretrained(folder / "tokenizer")
-    weights = folder / "text_encoder"
-    encoder = CLIPTextModel.from_pretrained(weights, variant=component(weights)[1], torch_dtype=dtype)
-    length = tokenizer.model_max_length
-    ids = tokenizer(prompt, padding="max_length", max_length=length, truncation=True, return_tensors="pt").input_ids
-    hidden: torch.Tensor = encoder.to(device).eval()(ids.to(device))[0][0]
-    del encoder
-    gc.collect()
-    if device.type == "cuda":
-        torch.cuda.empty_cache()
-    return hidden

@@ -1,5 +1,9 @@
 """The folder job: list → decode ahead → batches → views on disk with their manifest. Rerun = resume.
 
+Three kinds of work go on at once: inputs are decoded some way ahead, one batch is prepared while another is on the
+device (where the augmenter allows two: `overlap`), and finished views are encoded and written. All queues are bounded
+by the batch, so memory does not grow with the number of images; batches count strictly in their order.
+
 For each batch the PNGs are written under temporary names, then all manifest rows in one write, then the files get
 their names. So a row without its file is work to be redone, and a file without its row is somebody else's.
 """
@@ -9,7 +13,8 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections import Counter
+from collections import Counter, deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,18 +39,24 @@ Writing = tuple[Planned, "View", dict[str, "Future[tuple[Path, str]]"]]  # tempo
 def run_job(augmenter: Augmenter, listing: Listing, task: Task, watch: Watch | None = None) -> Summary:
     """Make the views of all listed inputs under `task.out`. Run again, it does only what is missing."""
     start = time.perf_counter()
-    # two pools: with one, reading ahead would wait behind the slower writing and the device behind both
-    with locked(task.out), ThreadPoolExecutor(WORKERS) as readers, ThreadPoolExecutor(WORKERS) as pool:
-        job = _Job(augmenter, task, watch or Watch(), readers, pool)
+    overlap = getattr(augmenter, "overlap", 1)
+    # pools of their own: with one, reading ahead would wait behind the slower writing and the device behind both
+    with (
+        locked(task.out),
+        ThreadPoolExecutor(WORKERS) as readers,
+        ThreadPoolExecutor(WORKERS) as pool,
+        ThreadPoolExecutor(overlap) as runners,
+    ):
+        job = _Job(augmenter, task, watch or Watch(), readers, pool, runners if overlap > 1 else None)
         try:
             try:
                 job.run(listing)
             except KeyboardInterrupt:
                 job.summary.interrupted = True
-                job.commit()
+                job.stop()
         except OSError as error:
-            readers.shutdown(cancel_futures=True)
-            pool.shutdown(cancel_futures=True)
+            for threads in (readers, pool, runners):
+                threads.shutdown(cancel_futures=True)
             remove_leftovers(job.folders)
             what = "the disk is full" if error.errno in _DISK_FULL else str(error)
             raise OnesdaugError(
@@ -58,10 +69,17 @@ def run_job(augmenter: Augmenter, listing: Listing, task: Task, watch: Watch | N
 
 class _Job:
     def __init__(
-        self, augmenter: Augmenter, task: Task, watch: Watch, readers: ThreadPoolExecutor, pool: ThreadPoolExecutor
+        self,
+        augmenter: Augmenter,
+        task: Task,
+        watch: Watch,
+        readers: ThreadPoolExecutor,
+        pool: ThreadPoolExecutor,
+        runners: ThreadPoolExecutor | None,
     ) -> None:
         self.augmenter, self.task, self.watch = augmenter, task, watch
-        self.readers, self.pool = readers, pool
+        self.readers, self.pool, self.runners = readers, pool, runners
+        self.running: deque[tuple[Group, Future[list[View]]]] = deque()  # batches under way, in order
         self.manifest = Manifest(task.out)
         self.survey = Survey(augmenter, task, self.manifest)
         self.summary = Summary()
@@ -82,13 +100,17 @@ class _Job:
             self.manifest.remark(source, "note", note)
         for source, reason in listing.problems:
             self.fail(source, reason, views=0)
-        looked = ahead(self.survey.look, listing.items, self.readers, depth=WORKERS)
+        # with two batches under way a third must be at hand: its images are decoded meanwhile
+        third = self.augmenter.batch_size // max(1, self.task.k) if self.runners else 0
+        looked = ahead(self.survey.look, listing.items, self.readers, depth=WORKERS + third)
         for batch in slots((self.rows(*one) for one in looked), max(1, self.augmenter.batch_size)):
             done = sum(not row.missing for row in batch)
             self.summary.skipped += done
             self.watch.advance(skipped=done)
             for group in to_compute(batch):
-                self.compute(group)
+                self.start(group)
+        while self.running:
+            self.settle_next()
         self.commit()
         for note, count in self.noted.items():
             if count > _NOTES_SHOWN:
@@ -117,14 +139,30 @@ class _Job:
         self.manifest.remark(source, "error", reason)
         self.watch.advance(failed=views)
 
-    def compute(self, group: Group) -> None:
-        """Run one group; if it fails, each of its images alone, so that one bad image costs only itself."""
+    def start(self, group: Group) -> None:
+        """Have one group computed, at once or, where two may be under way, beside the one before."""
+        if self.runners is None:
+            self.settle(group, lambda: self.views_of(group))
+            return
+        self.running.append((group, self.runners.submit(self.views_of, group)))
+        if len(self.running) > 1:
+            self.settle_next()
+
+    def settle_next(self) -> None:
+        group, future = self.running.popleft()
+        self.settle(group, future.result)
+
+    def views_of(self, group: Group) -> list[View]:
         from onesdaug.augment.operator import Row
 
         rows = [Row(row.loaded.image, row.k, self.task.seed, digest=row.digest) for row in group.rows]
         only_tweaks = not any("view" in row.missing for row in group.rows)
+        return self.survey.geometry(rows) if only_tweaks else self.augmenter.run(rows, self.survey.tweaks)
+
+    def settle(self, group: Group, outcome: Callable[[], list[View]]) -> None:
+        """Take one group's views; if it fails, each of its images alone, so that one bad image costs only itself."""
         try:
-            views = self.survey.geometry(rows) if only_tweaks else self.augmenter.run(rows, self.survey.tweaks)
+            views = outcome()
         except WeightsMissing:
             raise
         except Exception as error:
@@ -132,7 +170,7 @@ class _Job:
                 raise
             if len(alone := group.by_image()) > 1:
                 for one in alone:
-                    self.compute(one)
+                    self.settle(one, lambda one=one: self.views_of(one))  # type: ignore[misc]
                 return
             reason = str(error) if isinstance(error, OnesdaugError) else f"{type(error).__name__}: {error}"
             self.fail(group.rows[0].item.source, reason, views=sum(bool(row.missing) for row in group.rows))
@@ -142,6 +180,15 @@ class _Job:
         ]
         self.commit()  # of the batch before: its files were written while this one was computed
         self.pending = (group.batch, writing)
+
+    def stop(self) -> None:
+        """After Ctrl-C: batches that are computed still count, up to the first that is not."""
+        for _, future in self.running:
+            future.cancel()
+        while self.running and self.running[0][1].done() and not self.running[0][1].cancelled():
+            self.settle_next()
+        self.running.clear()
+        self.commit()
 
     def write(self, row: Planned, view: View) -> dict[str, Future[tuple[Path, str]]]:
         """Begin writing the missing files of one view."""

@@ -1,0 +1,65 @@
+"""How a batch is run on the device: as it comes, or in one fixed shape, and at small sizes from a CUDA graph.
+
+Networks treat rows independently, so rows that only fill a batch up change no other row; they are dropped again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from onesdaug.augment.graphs import Graphed
+from onesdaug.errors import ConfigError
+from onesdaug.generators.base import Generator
+from onesdaug.generators.speed import Compile, check_compile
+
+GRAPH_ROWS = 8  # up to this batch size launches, not arithmetic, take the time
+Function = Callable[..., torch.Tensor]
+
+
+class Engine:
+    """Runs the parts of one `Stages`. Without compilation it does nothing but call them."""
+
+    def __init__(self, compiled: Compile = "off", device: torch.device | None = None) -> None:
+        self.compiled, self.device = compiled, device or torch.device("cpu")
+        self.fixed = compiled != "off"
+        self._graphs: dict[str, Graphed] = {}
+        if self.fixed and self.device.type == "cuda":
+            torch.backends.cudnn.benchmark = True  # pays off where shapes never change
+
+    @classmethod
+    def of(cls, generator: Generator | None, device: torch.device) -> Engine:
+        """The engine that fits how the generator's networks are compiled."""
+        return cls(getattr(generator, "compiled", "off"), device)
+
+    def rows(self, needed: int, batch_size: int) -> int:
+        """How many rows are really computed."""
+        return max(needed, batch_size) if self.fixed else needed
+
+    def graphs(self, rows: int) -> bool:
+        """Whether batches of this size are recorded and replayed."""
+        return self.fixed and self.device.type == "cuda" and rows <= GRAPH_ROWS
+
+    def run(self, name: str, function: Function, *inputs: torch.Tensor) -> torch.Tensor:
+        """`function(*inputs)`; under one name it must always be the same function of nothing but its inputs."""
+        if not self.graphs(inputs[0].shape[0]):
+            return function(*inputs)
+        return self._graphs.setdefault(name, Graphed(function))(*inputs)
+
+
+def pad(x: torch.Tensor, rows: int) -> torch.Tensor:
+    """The batch with its last row repeated until there are `rows`: numbers that are known to be harmless."""
+    short = rows - x.shape[0]
+    return x if short <= 0 else torch.cat([x, x[-1:].expand(short, *x.shape[1:])])
+
+
+def accelerate(generator: Generator, mode: Compile, device: torch.device) -> None:
+    """Have a generator compile its networks, or say that it cannot."""
+    check_compile(mode, device)
+    if mode == "off":
+        return
+    make = getattr(generator, "accelerate", None)
+    if make is None:
+        raise ConfigError(f"this generator has no `accelerate`: it cannot be compiled with {mode!r}; leave it off")
+    make(mode)

@@ -1,0 +1,47 @@
+"""From files to files: what of the rate in memory is left when pictures are decoded and views written."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from onesdaug.bench.measure import rate
+from onesdaug.bench.subject import Subject
+from onesdaug.data.pixels import to_pil
+from onesdaug.errors import OnesdaugError
+from onesdaug.views.job import run_job
+from onesdaug.views.plan import list_inputs
+from onesdaug.views.survey import Task
+
+
+def folder(subject: Subject, images: int, batch: int, seconds: float, k: int = 1) -> dict[str, Any]:
+    """A folder job over `images` JPEGs a little larger than the generator's square, beside the rate in memory."""
+    memory = rate(subject, batch, seconds)
+    with tempfile.TemporaryDirectory() as place:
+        inputs, out = Path(place) / "in", Path(place) / "out"
+        write_photos(subject, inputs, images)
+        augmenter = subject.augmenter(batch)
+        run_job(augmenter, list_inputs([inputs / "p0.jpg"], out), Task(out / "warm", k))  # not part of the rate
+        summary = run_job(augmenter, list_inputs([inputs], out), Task(out / "all", k))
+    if summary.failures:
+        raise OnesdaugError(f"{summary.failed} of {images} pictures failed: {next(iter(summary.failures.values()))}")
+    per_second = summary.made / summary.seconds
+    return {
+        "images": images, "k": k, "batch": batch, "seconds": summary.seconds, "views_per_second": per_second,
+        "in_memory_views_per_second": memory["views_per_second"],
+        "share_of_in_memory": per_second / memory["views_per_second"],
+    }  # fmt: skip
+
+
+def write_photos(subject: Subject, folder: Path, count: int) -> None:
+    """Pictures of the size photographs come in: a quarter wider than high, a quarter larger than the square."""
+    folder.mkdir(parents=True)
+    size = (int(subject.side * 1.56), int(subject.side * 1.25))
+    few = [picture.resize(size, Image.Resampling.BICUBIC) for picture in to_pil(subject.images(16).cpu())]
+    for number in range(count):
+        picture = few[number % len(few)].copy()
+        picture.putpixel((number % size[0], number // size[0]), (255, 0, 0))  # no two are the same
+        picture.save(folder / f"p{number}.jpg", quality=92)

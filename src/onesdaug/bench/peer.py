@@ -1,0 +1,116 @@
+"""diffusers' own img2img pipeline with IP-Adapter, in the same process and on the same shapes.
+
+The pipeline mixes up the reference images of a batch (its issue 9813): it repeats all of them for each row. It is
+helped here: embeddings from its own encoder go to the UNet one row per sample, which the UNet treats rightly. Of 10
+steps at strength 0.75 the pipeline runs 7, from t = 699; the operator runs those very steps at noise level 0.7, and 8
+at 0.75.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from onesdaug.bench.clock import repeat
+from onesdaug.bench.subject import Subject
+from onesdaug.data.pixels import to_pil
+from onesdaug.errors import ConfigError
+from onesdaug.generators import speed
+from onesdaug.generators.ip_adapter import clip_processor
+from onesdaug.generators.random_sd import SCHEDULER, Parts, random_parts
+from onesdaug.generators.weights import loading
+
+
+class Peer:
+    """The pipeline around fresh networks; ours have been changed."""
+
+    def __init__(self, parts: Parts, device: torch.device, dtype: torch.dtype) -> None:
+        with loading("diffusers' pipeline", ""):
+            parts.unet._load_ip_adapter_weights([parts.adapter], low_cpu_mem_usage=False)
+            self.pipe = self._pipeline(parts).to(device, dtype)
+        self.pipe.set_ip_adapter_scale(0.8)
+        self.pipe.set_progress_bar_config(disable=True)
+        # (image, embeddings, device, repeats, guidance) → the embeddings as they were given
+        self.pipe.prepare_ip_adapter_image_embeds = lambda _, embeddings, *rest: embeddings
+        self.text, self.device = parts.text.to(device, dtype), device
+
+    def _pipeline(self, parts: Parts) -> Any:
+        from diffusers import DPMSolverMultistepScheduler, StableDiffusionImg2ImgPipeline
+
+        return StableDiffusionImg2ImgPipeline(
+            unet=parts.unet,
+            vae=parts.vae,
+            text_encoder=None,
+            tokenizer=None,
+            scheduler=DPMSolverMultistepScheduler.from_config(SCHEDULER),
+            safety_checker=None,
+            feature_extractor=clip_processor(int(parts.vision.config.image_size)),
+            image_encoder=parts.vision,
+            requires_safety_checker=False,
+        )
+
+    def channels_last(self) -> None:
+        for part in (self.pipe.unet, self.pipe.vae):
+            part.to(memory_format=torch.channels_last)
+
+    def compile(self) -> None:
+        """As its documentation says: the UNet and the VAE's decoder, whole."""
+        self.pipe.unet = torch.compile(self.pipe.unet, backend=speed.BACKEND, fullgraph=True)
+        self.pipe.vae.decode = torch.compile(self.pipe.vae.decode, backend=speed.BACKEND, fullgraph=True)
+
+    @torch.no_grad()
+    def views(self, images: torch.Tensor, steps: int, strength: float, guidance: float) -> torch.Tensor:
+        """One view per image, each with itself as reference."""
+        rows = self.text.expand(len(images), -1, -1)
+        positive, negative = self.pipe.encode_image(to_pil(images), self.device, 1)
+        made: torch.Tensor = self.pipe(
+            prompt_embeds=rows,
+            negative_prompt_embeds=rows,
+            image=images.to(self.text.dtype),
+            ip_adapter_image_embeds=[torch.cat([negative, positive])[:, None]],
+            strength=strength,
+            num_inference_steps=steps,
+            guidance_scale=guidance,
+            generator=torch.Generator(self.device).manual_seed(0),
+            output_type="pt",
+        ).images
+        return made
+
+
+def compare(
+    subject: Subject, batch: int, seconds: float, compiled: bool = True, strength: float | None = None
+) -> list[dict[str, Any]]:
+    """The pipeline one at a time as the paper runs it, its best eager batch, and compiled; each a line.
+
+    Solver, steps and guidance are the subject's; `strength` too, unless another is given.
+    """
+    name = subject.wanted.random_weights
+    if name is None:
+        raise ConfigError(
+            "--peer compares costs, which do not depend on weights: give it --random-weights sd15 instead of a model"
+        )
+    config, cuda = subject.config, subject.device.type == "cuda"
+    if config.solver != "dpm++":
+        raise ConfigError(f"the pipeline is compared with solver dpm++, not {config.solver}: take preset paper-fast")
+    noise = config.noise_level if strength is None else strength
+    lines: list[dict[str, Any]] = []
+
+    def line(label: str, peer: Peer, count: int) -> None:
+        images = subject.images(count)
+        taken = repeat(lambda: peer.views(images, config.steps, noise, config.guidance), subject.device, seconds)
+        lines.append({
+            "what": label, "batch": count, "views_per_second": count / taken.sustained,
+            "latency_seconds": taken.median, "first_seconds": taken.first, "calls": len(taken.each),
+            "steps_run": int(config.steps * noise), "strength": noise,
+        })  # fmt: skip
+
+    half = torch.float16 if cuda else subject.dtype  # what the paper runs in
+    line("diffusers, eager, one at a time", Peer(random_parts(name, subject.device, half), subject.device, half), 1)
+    best = Peer(random_parts(name, subject.device, subject.dtype), subject.device, subject.dtype)
+    best.channels_last()
+    line(f"diffusers, eager, {str(subject.dtype).removeprefix('torch.')}, channels_last", best, batch)
+    if compiled:
+        best.compile()
+        line("diffusers, compiled UNet and decoder", best, batch)
+    return lines

@@ -1,0 +1,154 @@
+"""The whole bench: one stage after the other, each bounded in time and written down as soon as it is done."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from onesdaug.augment.config import AugmentConfig
+from onesdaug.bench import measure
+from onesdaug.bench.folder import folder
+from onesdaug.bench.limit import flops, matmul_limit
+from onesdaug.bench.subject import Subject, Wanted, load
+from onesdaug.errors import ConfigError
+from onesdaug.fewshot.checkpoint import commit, describe_machine
+from onesdaug.studies.spec import load_study
+
+Log = Callable[[str], None]
+STAGES = ("limit", "batches", "stages", "efficiency", "growth", "folder", "peer")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to measure and for how long."""
+
+    only: tuple[str, ...] = ("limit", "batches", "stages", "efficiency", "growth")
+    batches: tuple[int, ...] = ()  # empty: one image, and what the generator takes at once
+    seconds: float = 10.0  # per stage, warm-up and compilation apart
+    folder_images: int = 100
+    growth: int = 16  # up to so many batches of images, and so many views of each
+
+    def __post_init__(self) -> None:
+        if unknown := sorted(set(self.only) - set(STAGES)):
+            raise ConfigError(f"there is no stage {', '.join(unknown)}; stages are {', '.join(STAGES)}")
+
+
+class Bench:
+    """Runs stages on one subject and keeps what came out; `out` holds all that is known at any moment."""
+
+    def __init__(self, wanted: Wanted, config: AugmentConfig, out: Path | None, command: str, log: Log) -> None:
+        self.out, self.log = out, log
+        self.subject: Subject = load(wanted, config)
+        at = self.subject
+        self.result: dict[str, Any] = {
+            "command": command,
+            "commit": commit(),
+            "machine": {
+                **describe_machine(at.device),
+                "dtype": str(at.dtype).removeprefix("torch."),
+                "threads": torch.get_num_threads(),
+            },
+            "model": {**asdict(wanted), "side": at.side},
+            "what": at.augmenter(1).summary(),
+            "settings": config.model_dump(mode="json"),
+        }
+
+    def run(self, plan: Plan) -> dict[str, Any]:
+        """All stages of the plan; one that fails costs only itself, and its reason is written down."""
+        if "peer" in plan.only and self.subject.wanted.random_weights is None:
+            raise ConfigError("--peer compares costs, which do not depend on weights: add --random-weights sd15")
+        sizes = plan.batches or self._sizes()
+        many = max(sizes)
+        work: dict[str, Callable[[], Any]] = {
+            "limit": lambda: self.limit(plan.seconds),
+            "batches": lambda: [self.rate(size, plan.seconds) for size in sizes],
+            "stages": lambda: self.parts(many, plan.seconds),
+            "efficiency": lambda: self.efficiency(many, plan.seconds),
+            "growth": lambda: self.growth(many, plan.seconds, plan.growth),
+            "folder": lambda: folder(self.subject, plan.folder_images, many, plan.seconds),
+            "peer": lambda: self._peer(many, plan.seconds),
+        }
+        self.stage("limit", work["limit"], needed="limit" in plan.only)
+        self.subject.accelerate()
+        for name in STAGES[1:]:
+            self.stage(name, work[name], needed=name in plan.only)
+        return self.result
+
+    def stage(self, name: str, work: Callable[[], Any], needed: bool = True) -> None:
+        """Run one stage and write everything down again."""
+        if not needed:
+            return
+        began = time.perf_counter()
+        try:
+            self.result[name] = work()
+        except Exception as error:  # a bench on a lent machine keeps what it has
+            self.result.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"
+            self.log(f"{name} failed: {type(error).__name__}: {error}")
+        self.result.setdefault("took", {})[name] = round(time.perf_counter() - began, 2)
+        self.log(f"{name}: {self.result['took'][name]:.1f} s")
+        self.write()
+
+    def write(self) -> None:
+        if self.out is not None:
+            self.out.parent.mkdir(parents=True, exist_ok=True)
+            self.out.write_text(json.dumps(rounded(self.result), indent=1) + "\n")
+
+    def _sizes(self) -> tuple[int, ...]:
+        return tuple(dict.fromkeys((1, self.subject.augmenter(0).batch_size)))
+
+    def limit(self, seconds: float) -> dict[str, Any]:
+        parts = flops(self.subject.augmenter(1))
+        speed = matmul_limit(self.subject.device, self.subject.dtype, min(seconds, 5.0))
+        total = sum(parts.values())
+        return {"matmul_flops_per_second": speed, "flops_per_view": total, "by_stage": parts,
+                "views_per_second": speed / total}  # fmt: skip
+
+    def rate(self, size: int, seconds: float, **settings: Any) -> dict[str, Any]:
+        found = measure.rate(self.subject, size, seconds, **settings)
+        if "limit" in self.result and not settings:  # other settings take another number of operations
+            found["share_of_limit"] = found["views_per_second"] / self.result["limit"]["views_per_second"]
+        self.log(f"batch {size}: {found['views_per_second']:.2f} views/s, first call {found['first_seconds']:.1f} s")
+        return found
+
+    def parts(self, batch: int, seconds: float) -> dict[str, Any]:
+        found = measure.stages(self.subject, batch, seconds)
+        if limit := self.result.get("limit"):
+            speed, parts = limit["matmul_flops_per_second"], limit["by_stage"]
+            found["share_of_limit"] = {
+                name: parts[name] * batch / found[name] / speed for name in parts if found[name]
+            }
+        return found
+
+    def efficiency(self, batch: int, seconds: float) -> list[dict[str, Any]]:
+        grid = load_study("efficiency").speed
+        assert grid is not None
+        return [timing.model_dump(mode="json") for timing in measure.efficiency(self.subject, grid, batch, seconds)]
+
+    def growth(self, batch: int, seconds: float, most: int) -> dict[str, Any]:
+        found = measure.growth(self.subject, batch, seconds, most)
+        for along, name in (("over_k", "k"), ("over_images", "images")):
+            found[f"{along}_linearity"] = measure.linearity(found[along], name)
+        return found
+
+    def _peer(self, batch: int, seconds: float) -> list[dict[str, Any]]:
+        from onesdaug.bench.peer import compare
+
+        compiled = self.subject.device.type == "cuda" or self.subject.wanted.compile != "off"
+        return compare(self.subject, batch, seconds, compiled)
+
+
+def rounded(value: Any, digits: int = 6) -> Any:
+    """Numbers to so many significant digits: a file of results is read by people too."""
+    if isinstance(value, float):
+        return float(f"{value:.{digits}g}")
+    if isinstance(value, dict):
+        return {key: rounded(inner, digits) for key, inner in value.items()}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [rounded(inner, digits) for inner in value]
+    return value

@@ -1,0 +1,167 @@
+"""`onesdaug bench`: what a view costs on this machine."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from onesdaug.cli.screen import console, printable
+from onesdaug.errors import ConfigError
+
+_MODEL, _TIME = "Model and machine", "What is measured"
+
+
+def bench(
+    model: Annotated[
+        str, typer.Option(rich_help_panel=_MODEL, help="pocket, pocket-imagenet, sd15, a hub id or a folder.")
+    ] = "pocket",
+    random_weights: Annotated[
+        str | None,
+        typer.Option(rich_help_panel=_MODEL, help="Instead of a model: sd15, its shapes with random weights."),
+    ] = None,
+    preset: Annotated[
+        str | None, typer.Option(rich_help_panel=_MODEL, help="Settings by name (else the model's own).")
+    ] = None,
+    compile: Annotated[
+        str, typer.Option(rich_help_panel=_MODEL, help="off, regional (starts in seconds) or max (minutes).")
+    ] = "off",
+    side: Annotated[
+        int | None, typer.Option(rich_help_panel=_MODEL, help="Stable Diffusion at another size than its own.")
+    ] = None,
+    decoder: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_MODEL,
+            help="AutoencoderTiny folder or hub id; with --random-weights any word: its shapes.",
+        ),
+    ] = None,
+    device: Annotated[str, typer.Option(rich_help_panel=_MODEL, help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
+    dtype: Annotated[str, typer.Option(rich_help_panel=_MODEL, help="auto, float32, float16 or bfloat16.")] = "auto",
+    batch_sizes: Annotated[
+        str | None, typer.Option(rich_help_panel=_TIME, help="e.g. 1,16,64 (else 1 and what the model takes).")
+    ] = None,
+    only: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_TIME,
+            help="Some of limit,batches,stages,efficiency,growth,folder,peer (else the first five).",
+        ),
+    ] = None,
+    peer: Annotated[
+        bool, typer.Option("--peer", rich_help_panel=_TIME, help="Also diffusers' own pipeline, in this process.")
+    ] = False,
+    folder_images: Annotated[
+        int, typer.Option(min=0, rich_help_panel=_TIME, help="Also a folder job over so many pictures.")
+    ] = 0,
+    seconds: Annotated[
+        float, typer.Option(min=0.0, rich_help_panel=_TIME, help="For each stage, warm-up and compiling apart.")
+    ] = 10.0,
+    output: Annotated[Path | None, typer.Option("--output", "-o", metavar="FILE", help="All numbers as JSON.")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="Cost over K and images as SVG.")] = None,
+) -> None:
+    """Measure this machine: rates, time per stage, the paper's efficiency table, and the share of its limit."""
+    from onesdaug.augment.config import preset as settings_of
+    from onesdaug.augment.operator import default_preset
+    from onesdaug.bench.run import Bench, Plan
+    from onesdaug.bench.subject import Wanted
+
+    name = preset or ("paper-fast" if random_weights else default_preset(model))
+    stages = tuple(only.split(",")) if only else Plan().only
+    stages += ("folder",) * (folder_images > 0) + ("peer",) * peer
+    plan = Plan(stages, _numbers(batch_sizes), seconds, folder_images or 100)
+    wanted = Wanted(model, random_weights, device, dtype, compile, side, decoder)  # type: ignore[arg-type]
+    began, lines = time.perf_counter(), console()
+
+    def log(text: str) -> None:
+        lines.print(f"[{time.perf_counter() - began:6.1f} s] {printable(text)}", markup=False)
+
+    made = Bench(wanted, settings_of(name), output, _command(), log)
+    result = made.run(plan)
+    show(result)
+    if plot is not None:
+        from onesdaug.bench.plot import growth_plot
+
+        if "growth" not in result:
+            raise ConfigError("--plot draws the stage growth, which was not run")
+        plot.write_text(growth_plot(result["growth"]), encoding="utf-8")
+    if result.get("failed"):
+        raise typer.Exit(1)
+
+
+def show(result: dict[str, Any]) -> None:
+    """The numbers as tables on stdout."""
+    from rich.console import Console
+    from rich.table import Table
+
+    screen = Console() if sys.stdout.isatty() else Console(width=140)
+    machine = result["machine"]
+    screen.print(f"{machine['device']}, {machine['dtype']}, compile {result['model']['compile']}", markup=False)
+    screen.print(result["what"], markup=False, highlight=False)
+    if limit := result.get("limit"):
+        screen.print(
+            f"limit: {limit['flops_per_view'] / 1e9:.4g} GFLOP per view, matrix products at "
+            f"{limit['matmul_flops_per_second'] / 1e12:.3g} TFLOP/s: {limit['views_per_second']:.4g} views/s",
+            markup=False,
+        )
+    rates = Table("what", "batch", "views/s", "s per call", "first call, s", "of the limit", "peak MB")
+    for row in (*result.get("batches", ()), *result.get("peer", ())):
+        share, memory = row.get("share_of_limit"), row.get("peak_memory_mb")
+        rates.add_row(
+            row.get("what", "onesdaug"), str(row["batch"]), f"{row['views_per_second']:.4g}",
+            f"{row['latency_seconds']:.4g}", f"{row['first_seconds']:.3g}",
+            "" if share is None else f"{100 * share:.1f} %", "" if memory is None else f"{memory:.0f}",
+        )  # fmt: skip
+    if rates.rows:
+        screen.print(rates)
+    if parts := result.get("stages"):
+        shares = parts.get("share_of_limit", {})
+        table = Table("stage", f"s, batch {parts['batch']}", "of the whole", "of the limit")
+        for name in ("encode", "tokens", "denoise", "decode", "host"):
+            share = f"{100 * shares[name]:.1f} %" if name in shares else ""
+            table.add_row(name, f"{parts[name]:.4g}", f"{100 * parts[name] / parts['whole']:.1f} %", share)
+        screen.print(table)
+    if timings := result.get("efficiency"):
+        table = Table("solver", "noise", "steps run", "s/image", "s/image, many", "paper, s")
+        for t in timings:
+            paper = "" if t["paper"] is None else f"{t['paper']:.2f}"
+            row = (f"{t['noise_level']:g}", str(t["steps_run"]), f"{t['seconds']:.4g}", f"{t['batch_seconds']:.4g}")
+            table.add_row(t["solver"], *row, paper)
+        screen.print(table)
+    if growth := result.get("growth"):
+        screen.print(
+            f"cost against proportional: {growth['over_k_linearity']:.3f} over K, "
+            f"{growth['over_images_linearity']:.3f} over images; peak memory "
+            f"{growth['over_images'][0]['peak_memory_mb']:.0f} → {growth['over_images'][-1]['peak_memory_mb']:.0f} MB",
+            markup=False,
+        )
+    if job := result.get("folder"):
+        screen.print(
+            f"folder of {job['images']} pictures: {job['views_per_second']:.4g} views/s, "
+            f"{100 * job['share_of_in_memory']:.1f} % of the rate in memory",
+            markup=False,
+        )
+    for name, reason in result.get("failed", {}).items():
+        screen.print(f"{name} failed: {reason}", markup=False)
+
+
+def _numbers(text: str | None) -> tuple[int, ...]:
+    if text is None:
+        return ()
+    try:
+        found = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        found = (0,)
+    if min(found) < 1:
+        raise ConfigError(f"--batch-sizes are positive numbers with commas between, got {text!r}")
+    return found
+
+
+def _command() -> str:
+    """As it was given, without folders that name the machine."""
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return shlex.join(["onesdaug", *words])

@@ -1,0 +1,118 @@
+"""The bench as users meet it, on tiny shapes: every stage, the file it writes, the errors; and diffusers beside it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+import typer
+from typer.testing import CliRunner, Result
+
+from onesdaug.augment.config import preset
+from onesdaug.bench.clock import repeat
+from onesdaug.bench.limit import flops
+from onesdaug.bench.measure import linearity
+from onesdaug.bench.peer import Peer
+from onesdaug.bench.subject import Wanted, load
+from onesdaug.cli.bench import bench as command
+from onesdaug.errors import ConfigError
+from onesdaug.generators import speed
+from onesdaug.generators.random_sd import random_parts
+
+TINY = Wanted(random_weights="sd15-tiny", device="cpu")
+
+
+def bench(*arguments: object) -> Result:
+    app = typer.Typer()
+    app.command()(command)
+    return CliRunner().invoke(app, [str(a) for a in (*arguments, "--device", "cpu")])
+
+
+def test_every_stage_on_tiny_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "BACKEND", "aot_eager")
+    file, plot = tmp_path / "made" / "bench.json", tmp_path / "growth.svg"
+    small = ["--batch-sizes", "1,2", "--seconds", 0.05, "--peer", "--folder-images", 4, "-o", file, "--plot", plot]
+    result = bench("--random-weights", "sd15-tiny", *small)
+    assert result.exit_code == 0, result.output
+    found = json.loads(file.read_text())
+    assert {"command", "commit", "machine", "settings", "limit", "batches", "stages", "efficiency", "growth", "folder",
+            "peer", "took"} <= set(found)  # fmt: skip
+    assert "failed" not in found
+    assert [row["batch"] for row in found["batches"]] == [1, 2]
+    assert all(0 < row["share_of_limit"] < 5 for row in found["batches"])
+    assert sum(found["limit"]["by_stage"].values()) == pytest.approx(found["limit"]["flops_per_view"])
+    table = {(t["solver"], t["noise_level"]): t for t in found["efficiency"]}
+    assert len(table) == 8 and table["dpm++", 0.75]["paper"] == 0.23 and table["ddpm", 1.0]["steps_run"] == 20
+    assert [p["images"] for p in found["growth"]["over_images"]][:3] == [2, 4, 8]
+    assert found["folder"]["images"] == 4 and found["folder"]["views_per_second"] > 0
+    assert [line["steps_run"] for line in found["peer"]] == [7, 7]
+    assert "of the limit" in result.stdout and "diffusers, eager" in result.stdout
+    assert plot.read_text().startswith("<svg xmlns=")
+
+
+def test_a_stage_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onesdaug.bench.measure.stages", lambda *a: 1 / 0)
+    file = tmp_path / "bench.json"
+    result = bench("--random-weights", "sd15-tiny", "--batch-sizes", 1, "--seconds", 0, "--only", "batches,stages",
+                   "-o", file)  # fmt: skip
+    assert result.exit_code == 1
+    found = json.loads(file.read_text())
+    assert found["batches"] and found["failed"] == {"stages": "ZeroDivisionError: division by zero"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--random-weights", "sdxl"], "no random weights called 'sdxl'"),
+        (["--model", "shape"], "no network to measure"),
+        (["--only", "speed"], "there is no stage speed"),
+        (["--batch-sizes", "1,x"], "positive numbers"),
+        (["--peer"], "add --random-weights sd15"),
+        (["--compile", "fast"], "none of off, regional, max"),
+        (["--side", 128], "leave out side and decoder"),
+        (["--random-weights", "sd15-tiny", "--side", 30], "multiple of 4"),
+    ],
+)
+def test_wrong_options_are_said_before_anything_is_measured(arguments: list[object], reason: str) -> None:
+    result = bench(*arguments)
+    assert isinstance(result.exception, ConfigError)
+    assert reason in str(result.exception)
+
+
+def test_time_is_bounded_and_one_call_is_always_made() -> None:
+    calls: list[int] = []
+    timed = repeat(lambda: calls.append(1), torch.device("cpu"), 0.0)
+    assert len(calls) == 2 and len(timed.each) == 1  # one to warm up, one to measure
+    assert len(repeat(lambda: None, torch.device("cpu"), 60.0, most=3).each) == 3
+    points = [{"k": 1, "seconds": 2.0}, {"k": 4, "seconds": 8.8}]
+    assert linearity(points, "k") == pytest.approx(1.1)
+
+
+def test_operations_are_counted_by_stage() -> None:
+    """Guidance doubles the denoiser's rows; an interval leaves some of them out; the rest stays."""
+    subject = load(TINY, preset("paper-fast"))
+    full = flops(subject.augmenter(1))
+    off = flops(subject.augmenter(1, guidance=1.0))
+    part = flops(subject.augmenter(1, guidance_interval=(0.3, 1.0)))
+    assert full["denoise"] == pytest.approx(2 * off["denoise"], rel=1e-6)
+    guided = sum(subject.augmenter(1, guidance_interval=(0.3, 1.0)).stages.guided)
+    assert part["denoise"] == pytest.approx(off["denoise"] * (7 + guided) / 7, rel=1e-6)
+    assert full["encode"] == off["encode"] > 0 and full["tokens"] > 0 and full["decode"] > 0
+
+
+def test_the_peer_treats_rows_one_by_one_and_can_be_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handed one embedding per row, the pipeline does not mix references: a fair opponent."""
+    monkeypatch.setattr(speed, "BACKEND", "eager")
+    subject = load(TINY, preset("paper-fast"))
+    peer = Peer(random_parts("sd15-tiny", subject.device, subject.dtype), subject.device, subject.dtype)
+    x = subject.images(3)
+    other = x.clone()
+    other[1:] = 1 - other[1:]
+    one, two = (peer.views(batch, 10, 0.75, 9.0) for batch in (x, other))
+    assert (one[0] - two[0]).abs().max() < 1e-4 and (one[1:] - two[1:]).abs().max() > 0.02
+    peer.channels_last()
+    peer.compile()
+    assert (peer.views(x, 10, 0.75, 9.0) - one).abs().max() < 1e-3
+    torch._dynamo.reset()
