@@ -103,7 +103,8 @@ class Arriving:
         home = {id(part): _home(part) for part in (*parts, *flag)}
         if parts[0].is_cuda:
             self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            self._event.record()
+            # of the device that copies, which need not be the current one
+            self._event.record(torch.cuda.current_stream(parts[0].device))
         self._finite = home[id(drawn.finite)] if flag else None
         self.squares = drawn.squares.each(lambda part, _: home[id(part)])
         # the tweaked canvases are large; they come only where something of them is shown

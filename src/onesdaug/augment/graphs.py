@@ -51,14 +51,15 @@ class Graphed:
 
     def record(self, static: list[torch.Tensor]) -> Recorded:
         """Warm up on a stream of its own, as torch asks for, then record."""
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(_WARM_UPS):
-                self.function(*static)
-        torch.cuda.current_stream().wait_stream(side)
-        graph = torch.cuda.CUDAGraph()
-        # other threads may go on decoding pictures and copying them meanwhile
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            out = self.function(*static)
+        with torch.cuda.device(static[0].device):  # streams and graphs belong to the current device
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                for _ in range(_WARM_UPS):
+                    self.function(*static)
+            torch.cuda.current_stream().wait_stream(side)
+            graph = torch.cuda.CUDAGraph()
+            # other threads may go on decoding pictures and copying them meanwhile
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                out = self.function(*static)
         return graph, static, out
