@@ -17,7 +17,7 @@ from onesdaug.generators.condition import GlobalFeature, build_condition, measur
 from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.networks import Autoencoder, Denoiser, PocketConfig, Tokens
 from onesdaug.generators.schedule import Schedule
-from onesdaug.generators.speed import Compile, channels_last, check_compile, compile_modules, named
+from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile
 
 KIND = "pocket"  # of the card in a folder of weights
 NAMES = ("pocket", "pocket-imagenet")
@@ -90,11 +90,8 @@ class Pocket:
 
     def accelerate(self, mode: Compile) -> None:
         """Make the networks fast without changing what they compute; `regional` compiles the transformer's blocks."""
-        check_compile(mode, self.device)
-        if mode == "off" or mode == self.compiled:
+        if not to_compile(self.compiled, mode, self.device):
             return
-        if self.compiled != "off":
-            raise ConfigError(f"this model is compiled with {self.compiled!r} already; load it again for {mode!r}")
         channels_last(self.condition, self.autoencoder, self.denoiser)
         if mode == "regional":
             compile_modules(named(self.denoiser, "Block"), mode)

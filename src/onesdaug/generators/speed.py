@@ -39,6 +39,16 @@ def check_compile(mode: str, device: torch.device) -> None:
         raise ConfigError(f"compile {mode!r} on a GPU needs the package triton, which torch brings")
 
 
+def to_compile(now: Compile, mode: Compile, device: torch.device) -> bool:
+    """Whether there is anything to do for a model that is compiled as `now`; another mode needs it loaded again."""
+    check_compile(mode, device)
+    if mode in ("off", now):
+        return False
+    if now != "off":
+        raise ConfigError(f"this model is compiled with {now!r} already; load it again for {mode!r}")
+    return True
+
+
 def compile_modules(modules: Iterable[nn.Module], mode: Compile) -> None:
     """Replace the forward of each module by its compiled one; modules of one kind and size share one compilation."""
     from torch._dynamo import config

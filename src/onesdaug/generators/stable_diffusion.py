@@ -16,7 +16,7 @@ from onesdaug.generators.decoder import load_decoder
 from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.sd_files import PATTERNS, encode_text, model_files, prediction_type
-from onesdaug.generators.speed import Compile, channels_last, check_compile, compile_modules, named
+from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile
 from onesdaug.generators.weights import component, find, fingerprint, how_to_get, loading, needs_extra
 
 REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
@@ -127,11 +127,8 @@ class StableDiffusion:
 
     def accelerate(self, mode: Compile) -> None:
         """Make the networks fast without changing what they compute: layout, joint projections, compilation."""
-        check_compile(mode, self.device)
-        if mode == "off" or mode == self.compiled:
+        if not to_compile(self.compiled, mode, self.device):
             return
-        if self.compiled != "off":
-            raise ConfigError(f"this model is compiled with {self.compiled!r} already; load it again for {mode!r}")
         channels_last(self.unet, self.vae, *([self.decoder] if self.decoder is not None else []))
         fuse_projections(self.unet)
         if self.adapter is not None:
