@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from onesdaug.cli.screen import console, printable
+from onesdaug.cli.screen import command, console, printable
+from onesdaug.cli.screen import results as results_screen
 from onesdaug.errors import ConfigError
 
 _MODEL, _TIME = "Model and machine", "What is measured"
@@ -80,7 +79,7 @@ def bench(
     def log(text: str) -> None:
         lines.print(f"[{time.perf_counter() - began:6.1f} s] {printable(text)}", markup=False)
 
-    made = Bench(wanted, settings_of(name), output, _command(), log)
+    made = Bench(wanted, settings_of(name), output, command(), log)
     result = made.run(plan)
     show(result)
     if plot is not None:
@@ -95,10 +94,9 @@ def bench(
 
 def show(result: dict[str, Any]) -> None:
     """The numbers as tables on stdout."""
-    from rich.console import Console
     from rich.table import Table
 
-    screen = Console() if sys.stdout.isatty() else Console(width=140)
+    screen = results_screen(140)
     machine = result["machine"]
     screen.print(f"{machine['device']}, {machine['dtype']}, compile {result['model']['compile']}", markup=False)
     screen.print(result["what"], markup=False, highlight=False)
@@ -159,9 +157,3 @@ def _numbers(text: str | None) -> tuple[int, ...]:
     if min(found) < 1:
         raise ConfigError(f"--batch-sizes are positive numbers with commas between, got {text!r}")
     return found
-
-
-def _command() -> str:
-    """As it was given, without folders that name the machine."""
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
-    return shlex.join(["onesdaug", *words])

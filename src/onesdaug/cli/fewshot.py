@@ -11,6 +11,7 @@ import typer
 
 from onesdaug.cli.fewshot_train import train
 from onesdaug.cli.screen import console
+from onesdaug.cli.screen import results as results_screen
 from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -206,11 +207,9 @@ def _explain(bank: FeatureBank, head: Head, tasks: list[Task], use: ViewUse | No
 
 def _show(results: list[Result], title: str, baseline: Path | None) -> None:
     """The table, on stdout."""
-    from rich.console import Console
     from rich.table import Table
 
-    # a pipe or a file gets whole lines; only a terminal narrows the table
-    screen = Console() if sys.stdout.isatty() else Console(width=120)
+    screen = results_screen()
     table = Table(title=title, title_justify="left")
     for column in ("task", "support views", "query views", "accuracy", "gain", "relative", "p"):
         table.add_column(column, justify="left" if column == "task" else "right")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -272,16 +271,14 @@ class _Screen:
 
 def _show(job: Job, summary: Summary, records: list[Record]) -> None:
     """The table on stdout; what to know about it on stderr."""
-    from rich.console import Console
-
+    from onesdaug.cli.screen import results as results_screen
     from onesdaug.vlm.score import neither
     from onesdaug.vlm.tables import headline_rows, table
 
     h = job.headline
     rule = f"votes, parser {h.parser}" if h.combine == "vote" else "mean margins"
     title = f"POPE {job.questions.split} · {job.about['name']} · {rule} · {len(records)} questions"
-    # a pipe or a file gets whole lines; only a terminal narrows the table
-    screen = Console() if sys.stdout.isatty() else Console(width=160)
+    screen = results_screen(160)
     rows = headline_rows(summary.rows, h.parser, h.combine)
     if not rows:
         raise ConfigError("there are no margins: this model gives no log probabilities; use --combine vote")

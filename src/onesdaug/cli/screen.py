@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,19 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+def results(width: int = 120) -> Console:
+    """Rich on stdout; a pipe or a file gets whole lines, only a terminal narrows a table."""
+    from rich.console import Console
+
+    return Console(highlight=False) if sys.stdout.isatty() else Console(width=width, highlight=False)
+
+
+def command() -> str:
+    """What the user typed, without folders that name the machine."""
+    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
+    return shlex.join(["onesdaug", *words])
 
 
 def show_error(text: str) -> None:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onesdaug.cli.screen import console, printable
+from onesdaug.cli.screen import command, console, printable
+from onesdaug.cli.screen import results as results_screen
 from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ def list_studies() -> None:
     for name in names():
         study = load_study(name)
         table.add_row(name, study.paper, study.title)
-    _screen().print(table)
+    results_screen(140).print(table)
     typer.echo(
         "run some:  onesdaug study run main grid ablation theory -o studies    run all:  onesdaug study run all"
     )
@@ -94,8 +93,8 @@ def run(
         commit=commit(),
         log=lambda text: lines.print(f"[{time.perf_counter() - began:6.1f} s] {printable(text)}", markup=False),
     )
-    done = run_studies(chosen, settings, output, _command(), tag)
-    screen = _screen()
+    done = run_studies(chosen, settings, output, command(), tag)
+    screen = results_screen(140)
     for result, path in done.results:
         _show(result, screen)
         typer.echo(f"{path}\n" if path else f"nothing could be run; {output / result.file} was left as it is\n")
@@ -108,19 +107,6 @@ def run(
         lines.print(f"error: {printable(line)}", style="red", markup=False)
     if done.failures or all(path is None for _, path in done.results):
         raise typer.Exit(1)
-
-
-def _command() -> str:
-    """As it was given, without folders that name the machine."""
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
-    return shlex.join(["onesdaug", *words])
-
-
-def _screen() -> Console:
-    from rich.console import Console
-
-    # a pipe or a file gets whole lines; only a terminal narrows the table
-    return Console() if sys.stdout.isatty() else Console(width=140)
 
 
 def _show(result: StudyResult, screen: Console) -> None:
