@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -135,13 +134,13 @@ def _finished(out: Path, recipe: Recipe, images: Dataset) -> bool:
 
 def _show(card: dict[str, Any], folder: Path, classes: bool) -> None:
     """The card for people, on stdout."""
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    from onesdaug.cli.screen import results as results_screen
     from onesdaug.generators.recipe import STAGES
 
-    screen = Console(highlight=False) if sys.stdout.isatty() else Console(width=120, highlight=False)
+    screen = results_screen()
     facts = Table.grid(padding=(0, 2))
     for name, value in _facts(card, folder, classes).items():
         facts.add_row(Text(name, style="bold"), Text(value))
