@@ -71,7 +71,7 @@ def test_a_stage_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytes
         (["--batch-sizes", "1,x"], "positive numbers"),
         (["--peer"], "add --random-weights sd15"),
         (["--compile", "fast"], "none of off, regional, max"),
-        (["--side", 128], "leave out side and decoder"),
+        (["--side", 100], "multiple of 8"),
         (["--random-weights", "sd15-tiny", "--side", 30], "multiple of 4"),
     ],
 )

@@ -55,6 +55,23 @@ def test_an_unknown_or_broken_study_is_named(tmp_path: Path) -> None:
         load_study(str(claim))
 
 
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        ('views = "crop-flip"\ngenerator = { side = 64 }', "row r has views crop-flip, which no generator makes"),
+        ('views = "generated"\ngenerator = { side = 0 }', r"rows\.0\.generator\.side: Input should be greater than 0"),
+        ('views = "generated"\ngenerator = { sides = 64 }', r"rows\.0\.generator\.sides: Extra inputs"),
+    ],
+)
+def test_a_row_that_loads_its_generator_wrongly_is_named(tmp_path: Path, row: str, reason: str) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text(
+        f'kind = "fewshot"\ntitle = "t"\npaper = "p"\nabout = "a"\n[[rows]]\nid = "r"\nlabel = "r"\n{row}\n'
+    )
+    with pytest.raises(ConfigError, match=reason):
+        load_study(str(file))
+
+
 def test_birds_are_studied_with_the_preset_for_them() -> None:
     from onesdaug.augment.config import preset
 

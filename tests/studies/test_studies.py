@@ -295,3 +295,63 @@ def test_nothing_there_is_said_in_one_line_and_loses_nothing(world: World, tmp_p
     assert none.results[0][1] is None and "pocket-of-nobody" in none.results[0][0].missing[0]
     fresh = run(["grid"], empty, tmp_path / "other", "").results[0][1]  # where there is nothing yet, the line is kept
     assert fresh is not None and read_result(fresh).missing == result.missing
+
+
+CHEAPER = """
+kind = "fewshot"
+title = "cheaper"
+paper = "none"
+about = "sides and decoders"
+data = ["miniimagenet"]
+uses = [[1, 1]]
+
+[[classifiers]]
+name = "ProtoNet-Res12"
+encoder = { miniimagenet = "mini-protonet-res12" }
+
+[[rows]]
+id = "released"
+label = "as released"
+views = "generated"
+config = { steps = 2 }
+
+[[rows]]
+id = "small"
+label = "16 px"
+views = "generated"
+config = { steps = 2 }
+generator = { side = 16 }
+
+[[rows]]
+id = "tiny"
+label = "tiny decoder"
+views = "generated"
+config = { steps = 2 }
+generator = { decoder = "decoder" }
+
+[[rows]]
+id = "odd"
+label = "20 px"
+views = "generated"
+generator = { side = 20 }
+"""
+
+
+def test_a_row_may_load_its_generator_in_another_way(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other networks, other banks; what cannot be loaded costs its row and is said in one line."""
+    from onesdaug.generators.pocket import Pocket
+    from tests.generators.test_pocket_cheaper import save_decoder
+
+    generator = Pocket.from_pretrained(world.generator, device="cpu")
+    save_decoder(tmp_path / "decoder", generator.latents)
+    monkeypatch.chdir(tmp_path)  # a relative path starts where the study is run
+    (tmp_path / "cheaper.toml").write_text(CHEAPER)
+    result = only(run([str(tmp_path / "cheaper.toml")], world.settings(tmp_path / "work", per_class=17), tmp_path, ""))
+    assert [cell.row for cell in result.cells] == ["none", "released", "small", "tiny"]
+    assert len(list((tmp_path / "work" / "banks").iterdir())) == 3
+    assert result.made.generators["tiny, 16 px"] == f"{generator.fingerprint}:16px"
+    assert result.made.generators["tiny, tiny decoder"].startswith(f"{generator.fingerprint}:")
+    (line,) = result.missing
+    assert "side=20" in line and "multiple of 8 from 8 to 128" in line

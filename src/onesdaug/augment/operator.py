@@ -29,7 +29,7 @@ from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
 from onesdaug.generators.machine import pick_device
 from onesdaug.generators.pocket import Pocket, is_pocket
-from onesdaug.generators.speed import Compile, check_compile
+from onesdaug.generators.speed import Compile, check_compile, start_workers
 
 __all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset"]
 
@@ -95,7 +95,7 @@ class Augmenter:
         """`pocket` (embedded), `pocket-imagenet`, `sd15`, a hub id, a folder, or `shape` (geometry only: no weights).
 
         A folder is one in diffusers format, or one that `onesdaug generator train` wrote. `compile` gives the same
-        views faster (docs/speed.md); `side` and `decoder` (Stable Diffusion only) give others, cheaper.
+        views faster (docs/speed.md); `side` and a tiny `decoder` made for the model give others, cheaper.
         """
         if config is not None and preset is not None:
             raise ConfigError("give either config or preset, not both")
@@ -112,14 +112,14 @@ class Augmenter:
                     f"{name} has its own condition encoder and a tiny autoencoder: no IP-Adapter to choose, nothing "
                     "to tile or slice; leave those options out"
                 )
-            if side is not None or decoder is not None:
-                raise ConfigError(f"{name} works at one size and has a decoder of its own: leave out side and decoder")
             config = config if ip_adapter else config.model_copy(update={"condition": False})
             check_compile(compile, pick_device(device))
-            pocket = Pocket.from_pretrained(name, device=device, dtype=dtype)
+            start_workers(compile, pick_device(device))
+            pocket = Pocket.from_pretrained(name, device=device, dtype=dtype, side=side, decoder=decoder)
             accelerate(pocket, compile, pocket.device)
             return cls(pocket, config, batch_size=batch_size)
         check_compile(compile, pick_device(device))
+        start_workers(compile, pick_device(device))
         from onesdaug.generators.stable_diffusion import REPO, StableDiffusion
 
         generator = StableDiffusion.from_pretrained(

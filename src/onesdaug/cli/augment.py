@@ -144,12 +144,14 @@ def augment(
     ] = "off",
     side: Annotated[
         int | None,
-        typer.Option(rich_help_panel=_MODEL, help="Stable Diffusion at another size: cheaper, other views."),
+        typer.Option(rich_help_panel=_MODEL, help="Draw at another size than the model's own: cheaper, other views."),
     ] = None,
     decoder: Annotated[
         str | None,
         typer.Option(
-            rich_help_panel=_MODEL, help="AutoencoderTiny (TAESD) folder or hub id to draw with: cheaper, other views."
+            rich_help_panel=_MODEL,
+            help="Tiny decoder to draw with: cheaper, other views. sd15: AutoencoderTiny (TAESD), a folder or hub id; "
+            "pocket: artifacts/pocket-tiny-decoder.",
         ),
     ] = None,
 ) -> None:

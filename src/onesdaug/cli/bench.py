@@ -30,13 +30,13 @@ def bench(
         str, typer.Option(rich_help_panel=_MODEL, help="off, regional (starts in seconds) or max (minutes).")
     ] = "off",
     side: Annotated[
-        int | None, typer.Option(rich_help_panel=_MODEL, help="Stable Diffusion at another size than its own.")
+        int | None, typer.Option(rich_help_panel=_MODEL, help="Draw at another size than the model's own.")
     ] = None,
     decoder: Annotated[
         str | None,
         typer.Option(
             rich_help_panel=_MODEL,
-            help="AutoencoderTiny folder or hub id; with --random-weights any word: its shapes.",
+            help="Tiny decoder (augment --help); with --random-weights any word: its shapes.",
         ),
     ] = None,
     device: Annotated[str, typer.Option(rich_help_panel=_MODEL, help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from onesdaug.encoders.checkpoint import load_checkpoint, part
+from onesdaug.encoders.checkpoint import load_checkpoint, part, weights_fingerprint
 from onesdaug.errors import ConfigError, DataError, WeightsMissing
 from onesdaug.generators.condition import GlobalFeature, build_condition, measure
 from onesdaug.generators.machine import pick_device, pick_dtype
-from onesdaug.generators.networks import Autoencoder, Denoiser, PocketConfig, Tokens
+from onesdaug.generators.networks import PLACE, Autoencoder, Denoiser, PocketConfig, TinyDecoder, Tokens, resize_places
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile
 
-KIND = "pocket"  # of the card in a folder of weights
+KIND, DECODER = "pocket", "pocket-decoder"  # of the card in a folder of weights
 NAMES = ("pocket", "pocket-imagenet")
 MODES = ("self", "class")
 
@@ -29,6 +30,10 @@ class Pocket:
 
     The condition means one of two things to the denoiser: `self`, this very image; `class`, an image of the same
     class, known through one global token. `mode` is the one taken unless `image_tokens` is told.
+
+    `side` works at another size than the networks were trained at: they are convolutions and a transformer whose
+    places are stretched over the new grid, and the condition encoder resizes whatever it is shown. `decoder` draws
+    with a tiny decoder. Both make other views, cheaper, and are part of the fingerprint.
     """
 
     batch_size = 1024  # on a GPU; smaller ones leave an H200 idle
@@ -53,6 +58,7 @@ class Pocket:
         self.size = config.size
         self.schedule = Schedule.scaled_linear()
         self.card: dict[str, Any] = {}
+        self.latents = ""  # whose latents these are: the fingerprint of the autoencoder
         self.to(torch.device("cpu"), torch.float32)
 
     @classmethod
@@ -62,21 +68,29 @@ class Pocket:
         *,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
+        side: int | None = None,
+        decoder: str | Path | None = None,
     ) -> Pocket:
         """`pocket`, `pocket-imagenet`, or a folder that `onesdaug generator train` wrote. Never uses the network."""
         tensors, card = load_weights(name)
-        config = PocketConfig(**card["network"])
+        config = at_side(PocketConfig(**card["network"]), side)
+        fingerprint = card["weights"] + (f":{side}px" if config.size != card["network"]["size"] else "")
         condition = build_condition(card["condition"]["name"], tuple(card["condition"]["widths"]))
         if weights := part(tensors, "condition"):
             condition.load_state_dict(weights)
         parts: dict[str, Any] = {
             "autoencoder": Autoencoder(config), "denoiser": Denoiser(config), "tokens": Tokens(config)
         }  # fmt: skip
+        tensors["denoiser.place"] = resize_places(tensors["denoiser.place"], config.places)
         for key, module in parts.items():
             module.load_state_dict(part(tensors, key))
+        latents = weights_fingerprint(parts["autoencoder"].state_dict())
+        if decoder is not None:
+            parts["autoencoder"].decoder, drawing = load_decoder(decoder, latents)
+            fingerprint += f":{drawing}"
         chosen = pick_device(device)
-        made = cls(config, condition, **parts, mode=card["mode"], fingerprint=card["weights"])
-        made.card = card
+        made = cls(config, condition, **parts, mode=card["mode"], fingerprint=fingerprint)
+        made.card, made.latents = card, latents
         return made.to(chosen, pick_dtype(dtype, chosen))
 
     def to(self, device: torch.device, dtype: torch.dtype) -> Pocket:
@@ -152,25 +166,54 @@ def locate(name: str | Path) -> Path:
     return Path(name).expanduser().absolute()  # so that ./pocket is never taken for the name
 
 
+def at_side(config: PocketConfig, side: int | None) -> PocketConfig:
+    """The same networks for another square: the transformer's places are of 8×8 pixels."""
+    if side is None:
+        return config
+    low, high = config.size // 4, config.size * 4  # beyond that nothing like what was trained is left
+    if side % PLACE or not low <= side <= high:
+        raise ConfigError(
+            f"side must be a multiple of {PLACE} from {low} to {high} for this generator (its own is {config.size}), "
+            f"got {side}"
+        )
+    return replace(config, size=side)
+
+
 def load_weights(name: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the card behind a name or folder, checked against each other; what is wrong is said plainly."""
-    from safetensors import SafetensorError
-
     folder = locate(name)
-    if not (folder / "card.json").is_file():
-        raise WeightsMissing(
-            f"{folder} holds no card.json; a generator is {', '.join(NAMES)} or a folder that "
-            "`onesdaug generator train` wrote"
-        )
-    try:
-        tensors, card = load_checkpoint(folder)
-    except DataError:
-        raise
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise DataError(f"a file in {folder} is damaged ({error}); install or train the generator again") from error
+    advice = f"a generator is {', '.join(NAMES)} or a folder that `onesdaug generator train` wrote"
+    tensors, card = _read(folder, advice, "install or train the generator again")
     if card.get("kind") != KIND:
         raise WeightsMissing(f"{folder} holds no pocket generator (its card says kind {card.get('kind')!r})")
     return tensors, card
+
+
+def load_decoder(source: str | Path, latents: str) -> tuple[TinyDecoder, str]:
+    """A tiny decoder that `benchmarks/tiny_decoder.py` wrote, for these very latents, and its fingerprint."""
+    folder = Path(source).expanduser()
+    advice = "a tiny decoder is artifacts/pocket-tiny-decoder or a folder that benchmarks/tiny_decoder.py wrote"
+    tensors, card = _read(folder, advice, "fetch or train the decoder again")
+    if card.get("kind") != DECODER:
+        raise ConfigError(f"{folder} is {card.get('kind') or 'of no known kind'}; for a pocket generator {advice}")
+    if card["latents"] != latents:
+        raise ConfigError(f"{folder} was trained for the latents of another autoencoder than this generator's")
+    tiny = TinyDecoder(**card["network"])
+    tiny.load_state_dict(part(tensors, "decoder"))
+    return tiny, card["weights"]
+
+
+def _read(folder: Path, advice: str, remedy: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    from safetensors import SafetensorError
+
+    if not (folder / "card.json").is_file():
+        raise WeightsMissing(f"{folder} holds no card.json; {advice}")
+    try:
+        return load_checkpoint(folder)
+    except DataError:
+        raise
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise DataError(f"a file in {folder} is damaged ({error}); {remedy}") from error
 
 
 def is_pocket(name: str | Path) -> bool:

@@ -39,6 +39,14 @@ def check_compile(mode: str, device: torch.device) -> None:
         raise ConfigError(f"compile {mode!r} on a GPU needs the package triton, which torch brings")
 
 
+def start_workers(mode: str, device: torch.device) -> None:
+    """Start inductor's processes now: they import torch for seconds, and until they are up kernels queue up here."""
+    if mode != "off" and BACKEND == "inductor" and device.type == "cuda":
+        from torch._inductor.async_compile import maybe_warm_pool
+
+        maybe_warm_pool()
+
+
 def to_compile(now: Compile, mode: Compile, device: torch.device) -> bool:
     """Whether there is anything to do for a model that is compiled as `now`; another mode needs it loaded again."""
     check_compile(mode, device)

@@ -126,6 +126,11 @@ def _made(study: Study, shop: Workshop, command: str, seconds: dict[str, float])
             continue
         name = Path(generator).name
         generators[name] = f"{augmenter.fingerprint} · {_settings(augmenter.config.model_dump())}"
+        for row in (row for row in study.rows if row.generator.options()):
+            try:
+                generators[f"{name}, {row.label}"] = shop.augmenter(generator, loading=row.generator).fingerprint
+            except Missing:
+                continue
         for place in study.settings:
             if Path(place).name in data and name in study.settings[place]:
                 row = study.row_on(Row(id="", label="", views="generated"), place, generator)

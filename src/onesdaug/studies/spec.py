@@ -39,6 +39,16 @@ class Classifier(_Model):
     needs: str = ""  # how to get it, where it cannot come with the repository
 
 
+class Loading(_Model):
+    """How a generator is loaded where that is not as released: other networks behind the same name, other views."""
+
+    side: int | None = Field(None, gt=0)  # of its square, in pixels
+    decoder: str | None = None  # folder or hub id of a tiny decoder; a relative path starts where the study is run
+
+    def options(self) -> dict[str, Any]:
+        return self.model_dump(exclude_none=True)
+
+
 class Row(_Model):
     """One way of making views. `generated` stands for every generator of the run, each with its own preset."""
 
@@ -46,8 +56,15 @@ class Row(_Model):
     label: str
     views: Views
     config: dict[str, Any] = {}  # settings of the operator that differ from the preset
+    generator: Loading = Loading()
     original_weight: float = Field(0.5, ge=0, le=1)
     uses: tuple[tuple[int, int], ...] | None = None  # (support, query) views; else the study's
+
+    @model_validator(mode="after")
+    def _loads_what_it_has(self) -> Row:
+        if self.generator.options() and self.views != "generated":
+            raise ValueError(f"row {self.id} has views {self.views}, which no generator makes: leave out `generator`")
+        return self
 
 
 class Ref(_Model):

@@ -35,10 +35,11 @@ from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
 from onesdaug.fewshot.heads import Head, build_head
 from onesdaug.fewshot.views import Views, augmenter_views, resolve_views
 from onesdaug.generators.machine import pick_device
-from onesdaug.studies.spec import Classifier, Row
+from onesdaug.studies.spec import Classifier, Loading, Row
 
 CHUNK = {"cpu": 64}  # images embedded at once; a GPU takes more
 GPU_CHUNK = 1024
+RELEASED = Loading()
 
 
 class Missing(OnesdaugError):
@@ -82,7 +83,7 @@ class Workshop:
     _data: dict[str, Dataset] = field(default_factory=dict)
     _marks: dict[str, tuple[str, str]] = field(default_factory=dict)
     _classifiers: dict[tuple[str, str], tuple[Encoder, Head]] = field(default_factory=dict)
-    _generators: dict[str, Augmenter] = field(default_factory=dict)
+    _generators: dict[tuple[str, Loading], Augmenter] = field(default_factory=dict)
     _missing: dict[str, str] = field(default_factory=dict)  # what was looked for once is not looked for again
     _banks: dict[Path, FeatureBank] = field(default_factory=dict)
     _paths: dict[str, Path] = field(default_factory=dict)
@@ -173,14 +174,18 @@ class Workshop:
             raise ConfigError(f"{spec} is a pretrained backbone without a head")
         return load_encoder(folder, self.device), head
 
-    def augmenter(self, generator: str, config: AugmentConfig | None = None) -> Augmenter:
+    def augmenter(self, generator: str, config: AugmentConfig | None = None, loading: Loading = RELEASED) -> Augmenter:
         """The operator with this generator; networks are loaded once and shared by all settings."""
-        if generator not in self._generators:
+        key = (generator, loading)
+        if key not in self._generators:
+            options = loading.options()
+            name = " ".join([generator, *(f"{option}={value}" for option, value in options.items())])
             with self.timed("loading networks"):
-                self._generators[generator] = self._once(
-                    f"generator {generator}", lambda: Augmenter.from_pretrained(generator, device=self.settings.device)
+                self._generators[key] = self._once(
+                    f"generator {name}",
+                    lambda: Augmenter.from_pretrained(generator, device=self.settings.device, **options),
                 )
-        loaded = self._generators[generator]
+        loaded = self._generators[key]
         return loaded if config is None else Augmenter(loaded.generator, config, batch_size=loaded.batch_size)
 
     def _once(self, what: str, get: Callable[[], Any]) -> Any:
@@ -209,11 +214,14 @@ class Workshop:
             return ORACLE
         if row.views != "generated":
             return resolve_views(row.views, device=self.settings.device)
-        return augmenter_views(self.augmenter(generator, self.config(row, generator)), Path(generator).name)
+        made = self.augmenter(generator, self.config(row, generator), row.generator)
+        return augmenter_views(made, Path(generator).name)
 
     def path(self, want: Want) -> Path:
         """Where the bank lies; K is not part of the name, because a bank with more views holds those of fewer."""
-        key = json.dumps([want.data, want.classifier.name, want.row.views, want.generator, want.row.config])
+        row = want.row
+        loading = row.generator.options()
+        key = json.dumps([want.data, want.classifier.name, row.views, want.generator, row.config, loading])
         if key not in self._paths:
             self._paths[key] = self._path(want)
         return self._paths[key]
