@@ -13,7 +13,7 @@ from onesdaug.augment.operator import IP_REPO, Augmenter
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
 from onesdaug.generators.machine import pick_device, pick_dtype
-from onesdaug.generators.speed import Compile, check_compile
+from onesdaug.generators.speed import Compile, check_compile, start_workers
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,7 @@ def load(wanted: Wanted, config: AugmentConfig) -> Subject:
     """Load what is to be measured; compiled later, because operations are counted before."""
     device = pick_device(wanted.device)
     check_compile(wanted.compile, device)
+    start_workers(wanted.compile, device)
     dtype = pick_dtype(wanted.dtype, device)
     if wanted.random_weights is not None:
         from onesdaug.generators.random_sd import random_sd

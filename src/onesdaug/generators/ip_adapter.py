@@ -91,8 +91,10 @@ class IPAdapter(nn.Module):
     @torch.no_grad()
     def null(self) -> torch.Tensor:
         """One row for "no image": a zero embedding (base) or an all-zero input (plus), then the projection."""
-        features = self._features(torch.zeros(1, 3, self.side, self.side))
-        return self._project(torch.zeros_like(features) if self.pooled else features)
+        if self.pooled:
+            weight = next(self.encoder.parameters())
+            return self._project(weight.new_zeros(1, int(self.encoder.config.projection_dim)))
+        return self._project(self._features(torch.zeros(1, 3, self.side, self.side)))
 
     def _features(self, pixels: torch.Tensor) -> torch.Tensor:
         parameter = next(self.encoder.parameters())

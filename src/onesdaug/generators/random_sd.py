@@ -6,7 +6,7 @@ Pictures made with them mean nothing. `sd15` is Stable Diffusion 1.5 with the ba
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -93,9 +93,9 @@ def random_parts(name: str, device: torch.device, dtype: torch.dtype) -> Parts:
         raise ConfigError(f"there are no random weights called {name!r}; there are {', '.join(SHAPES)}")
     shape = SHAPES[name]
     with loading(f"random weights of {name}", ""), _seeded(0, device):
-        unet = UNet2DConditionModel(in_channels=4, out_channels=4, **shape.unet).to(dtype)
-        vae = AutoencoderKL(in_channels=3, out_channels=3, **shape.vae).to(dtype)
-        vision = CLIPVisionModelWithProjection(CLIPVisionConfig(**shape.vision)).to(dtype)
+        unet = _filled(lambda: UNet2DConditionModel(in_channels=4, out_channels=4, **shape.unet), device, dtype)
+        vae = _filled(lambda: AutoencoderKL(in_channels=3, out_channels=3, **shape.vae), device, dtype)
+        vision = _filled(lambda: CLIPVisionModelWithProjection(CLIPVisionConfig(**shape.vision)), device, dtype)
         width, embedding = shape.unet["cross_attention_dim"], shape.vision["projection_dim"]
         text = torch.randn(TEXT_TOKENS, width)
         adapter = {
@@ -148,13 +148,42 @@ def _tiny_decoder(shape: Shape, device: torch.device, dtype: torch.dtype) -> Any
     levels = len(shape.vae["block_out_channels"])
     widths, blocks = (64,) * levels, (3,) * (levels - 1) + (1,)
     with loading("random weights of a tiny decoder", ""), _seeded(1, device):
-        tiny = AutoencoderTiny(
-            encoder_block_out_channels=widths,
-            decoder_block_out_channels=widths,
-            num_encoder_blocks=blocks[::-1],
-            num_decoder_blocks=blocks,
-        ).to(dtype)
+        tiny = _filled(
+            lambda: AutoencoderTiny(
+                encoder_block_out_channels=widths,
+                decoder_block_out_channels=widths,
+                num_encoder_blocks=blocks[::-1],
+                num_decoder_blocks=blocks,
+            ),
+            device,
+            dtype,
+        )
     return tiny.eval().requires_grad_(False)
+
+
+def _filled(build: Callable[[], Any], device: torch.device, dtype: torch.dtype) -> Any:
+    """A network built without memory, then filled in place in its own precision: no float32 copy, no number twice.
+
+    Weights are spread as torch spreads those of linear layers and convolutions, so numbers stay near 1 all the way
+    through; norms begin as the identity.
+    """
+    with torch.device("meta"):
+        network = build().to(dtype)
+    network.to_empty(device=device)
+    with torch.no_grad():
+        for name, parameter in network.named_parameters():
+            if name.endswith("bias"):
+                parameter.zero_()
+            elif name.endswith("weight") and parameter.ndim == 1:
+                parameter.fill_(1.0)
+            else:
+                bound = (parameter.numel() / parameter.shape[0]) ** -0.5 if parameter.ndim > 1 else 1.0
+                parameter.uniform_(-bound, bound)
+        for name, buffer in network.named_buffers():
+            if not name.endswith("position_ids"):  # to_empty has lost what stood in it
+                raise NotImplementedError(f"{type(network).__name__} keeps {name}, which nothing fills")
+            buffer.copy_(torch.arange(buffer.numel(), device=device).view_as(buffer))
+    return network
 
 
 @contextmanager
