@@ -25,8 +25,8 @@ class Engine:
         self.compiled, self.device = compiled, device or torch.device("cpu")
         self.fixed = compiled != "off"
         self._graphs: dict[str, Graphed] = {}
-        if self.fixed and self.device.type == "cuda":
-            torch.backends.cudnn.benchmark = True  # pays off where shapes never change
+        if compiled == "max" and self.device.type == "cuda":
+            torch.backends.cudnn.benchmark = True  # pays off where shapes never change, after seconds at the start
 
     @classmethod
     def of(cls, generator: Generator | None, device: torch.device) -> Engine:

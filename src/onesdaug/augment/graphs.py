@@ -17,7 +17,7 @@ from onesdaug.augment.memory import is_out_of_memory
 log = logging.getLogger("onesdaug")
 Function = Callable[..., torch.Tensor]
 Recorded = tuple[Any, list[torch.Tensor], torch.Tensor]  # the graph, its inputs, its output
-_WARM_UPS = 3  # compilation, choice of kernels and workspaces must lie before the recording
+_WARM_UPS = 2  # compilation, choice of kernels and workspaces must lie before the recording
 
 
 class Graphed:

@@ -24,10 +24,12 @@ def guided(
     image_scale: torch.Tensor,
     guidance: float,
     on: list[bool],
+    shared: bool = False,
 ) -> Predict:
     """eps of step i: eps_neg + w·(eps_pos − eps_neg) in one forward over [negative, positive], or eps_pos alone.
 
-    `t` holds the timesteps on the device, one per step; `negative` may be None when guidance is never on.
+    `t` holds the timesteps on the device, one per step; `negative` may be None when guidance is never on. `shared`:
+    the generator is given z once for both, and computes what they have in common once.
     """
     both = None if negative is None else torch.cat([negative, positive])
     scales = torch.cat([image_scale, image_scale])
@@ -36,7 +38,10 @@ def guided(
         rows = z.shape[0]
         if not on[i] or both is None:
             return predict(z, t[i].expand(rows), positive, image_scale)
-        eps = predict(torch.cat([z, z]), t[i].expand(2 * rows), both, scales)
+        if shared:
+            eps = predict(z, t[i].expand(rows), both, scales)
+        else:
+            eps = predict(torch.cat([z, z]), t[i].expand(2 * rows), both, scales)
         eps_negative, eps_positive = eps.chunk(2)
         return eps_negative + guidance * (eps_positive - eps_negative)
 

@@ -135,8 +135,9 @@ class Stages:
         guides = any(self.guided)
         negative, kicks = more[0] if guides else None, iter(more[guides:])
         predict = guided(
-            self._predictor(self.generator), self._t, positive, negative, scale, self.config.guidance, self.guided
-        )
+            self._predictor(self.generator), self._t, positive, negative, scale, self.config.guidance, self.guided,
+            shared=getattr(self.generator, "shares_rows", False),
+        )  # fmt: skip
         return self.generator.decode(denoise(predict, z, self.table, lambda _: next(kicks))).float()
 
     def _tweak(

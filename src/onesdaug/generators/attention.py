@@ -13,6 +13,8 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
+from onesdaug.generators import one_pass
+
 Attention = Literal["decoupled", "concat"]
 
 
@@ -68,10 +70,13 @@ class PlainAttention:
 class ImageAttention(nn.Module):
     """Cross-attention to rows of [text tokens; image tokens], each kind with its own key and value projections."""
 
+    to_kv: nn.Linear  # both in one, where `fuse_projections` made it
+
     def __init__(self, text_tokens: int, to_k: nn.Module, to_v: nn.Module) -> None:
         super().__init__()
         self.text_tokens = text_tokens
         self.to_k, self.to_v = to_k, to_v
+        self.one_kernel = False
 
     # Overrides Module's __call__ because diffusers reads the signature to decide which keywords to pass.
     def __call__(
@@ -88,18 +93,20 @@ class ImageAttention(nn.Module):
             encoder_hidden_states[:, : self.text_tokens],
             encoder_hidden_states[:, self.text_tokens :],
         )
+        q, keys = attn.to_q(hidden_states), encoder_hidden_states.shape[1]
+        if self.one_kernel and attention == "decoupled" and one_pass.takes(q, attn.heads, keys):
+            kv = torch.cat([attn.to_kv(words), self.to_kv(image)], dim=1)
+            return _out(attn, one_pass.attend(q, kv, image_scale, attn.heads, self.text_tokens))
         join = concatenated if attention == "concat" else decoupled
-        out = join(
-            _heads(attn, attn.to_q(hidden_states)),
-            _key_value(attn, attn, words),
-            _key_value(attn, self, image),
-            image_scale,
-        )
+        out = join(_heads(attn, q), _key_value(attn, attn, words), _key_value(attn, self, image), image_scale)
         return _merge(attn, out)
 
 
-def fuse_projections(unet: Any) -> None:
-    """Join q, k, v of self-attention and k, v of cross-attention (text and image side) throughout a UNet of ours."""
+def fuse_projections(unet: Any, one_kernel: bool = False) -> None:
+    """Join q, k, v of self-attention and k, v of cross-attention (text and image side) throughout a UNet of ours.
+
+    With `one_kernel` cross-attention to both sides is one kernel too, where `one_pass` has one.
+    """
     for name, attn in unet.named_modules():
         if not hasattr(attn, "to_k") or isinstance(attn, ImageAttention):
             continue
@@ -109,6 +116,7 @@ def fuse_projections(unet: Any) -> None:
             attn.to_kv = _joined(attn.to_k, attn.to_v)
         if isinstance(attn.processor, ImageAttention):
             attn.processor.to_kv = _joined(attn.processor.to_k, attn.processor.to_v)
+            attn.processor.one_kernel = one_kernel
 
 
 @torch.no_grad()
@@ -145,7 +153,10 @@ def _heads(attn: Any, x: torch.Tensor) -> torch.Tensor:
 
 def _merge(attn: Any, x: torch.Tensor) -> torch.Tensor:
     """Back to (B, tokens, heads·d), through the layer's output projection (its dropout included)."""
-    out = x.transpose(1, 2).flatten(2)
+    return _out(attn, x.transpose(1, 2).flatten(2))
+
+
+def _out(attn: Any, x: torch.Tensor) -> torch.Tensor:
     for layer in attn.to_out:
-        out = layer(out)
-    return out
+        x = layer(x)
+    return x

@@ -13,13 +13,16 @@ from onesdaug.errors import ConfigError
 from onesdaug.generators import ip_adapter
 from onesdaug.generators.attention import Attention, PlainAttention, fuse_projections
 from onesdaug.generators.decoder import load_decoder
+from onesdaug.generators.layers import rewrite
 from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.sd_files import PATTERNS, encode_text, model_files, prediction_type
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile
+from onesdaug.generators.unet import FastUNet, supported
 from onesdaug.generators.weights import component, find, fingerprint, how_to_get, loading, needs_extra
 
 REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
+VAE_PIXELS = 16 * 512**2  # of all rows that go through the VAE at once
 
 
 class StableDiffusion:
@@ -52,11 +55,14 @@ class StableDiffusion:
         self.schedule, self.device, self.dtype = schedule, device, dtype
         self.decoder = decoder
         self.size = side or int(unet.config.sample_size) * pixels_per_latent(vae)
+        # larger tensors need 64-bit indices, with which kernels run at half the speed
+        self._vae_rows = max(1, VAE_PIXELS // self.size**2)
         self.fingerprint = fingerprint
         self._text = {prompt: rows.to(device, dtype) for prompt, rows in text.items()}
         self._null = None if self.adapter is None else self.adapter.null()
         self._folder = folder
         self._velocity = velocity
+        self._fast: FastUNet | None = None
         self._attention: dict[int, list[Any]] = {}  # rows of a batch → attention kernels, fastest first
         self._abar = torch.tensor(schedule.abar, dtype=torch.float32, device=device)
 
@@ -130,30 +136,50 @@ class StableDiffusion:
         if not to_compile(self.compiled, mode, self.device):
             return
         channels_last(self.unet, self.vae, *([self.decoder] if self.decoder is not None else []))
-        fuse_projections(self.unet)
+        fuse_projections(self.unet, one_kernel=mode == "max")
         if self.adapter is not None:
             # on a CPU the exact way costs the same; on a GPU it makes the host wait for the device
             self.adapter.on_device = self.device.type == "cuda"
-        drawing = self.vae if self.decoder is None else self.decoder
         if mode == "regional":
             compile_modules(named(self.unet, "BasicTransformerBlock"), mode)
         else:
-            compile_modules([self.unet, self.vae.encoder, drawing.decoder], mode)
+            self._compile_whole()
         self.compiled = mode
+
+    def _compile_whole(self) -> None:
+        """Networks in their faster forms, which only pay when compiled, and these compiled."""
+        drawing = self.vae if self.decoder is None else self.decoder
+        networks = [self.unet, self.vae.encoder, drawing.decoder]
+        for network in networks:
+            rewrite(network)
+        if supported(self.unet):
+            self._fast = FastUNet(self.unet)
+            networks[0] = self._fast
+        if self.adapter is not None:
+            networks += named(self.adapter.encoder, "CLIPEncoderLayer")
+        channels_last(*networks)
+        compile_modules(networks, "max")
+
+    @property
+    def shares_rows(self) -> bool:
+        """Whether `predict` takes more rows of tokens than of z: what they have in common is then computed once."""
+        return self._fast is not None
 
     @torch.no_grad()
     def encode(self, x: torch.Tensor) -> torch.Tensor:
         """Enc(x), the posterior's mean; SD's posterior is so narrow that sampling it would only cost a seed."""
-        moments = self.vae.encode((2 * x - 1).to(self.device, self.dtype)).latent_dist
-        z: torch.Tensor = moments.mode() * self.vae.config.scaling_factor
+        x = (2 * x - 1).to(self.device, self.dtype)
+        parts = [self.vae.encode(some).latent_dist.mode() for some in torch.split(x, self._vae_rows)]
+        z: torch.Tensor = torch.cat(parts) * self.vae.config.scaling_factor
         return z.float()
 
     @torch.no_grad()
     def decode(self, z: torch.Tensor) -> torch.Tensor:
         """Dec(z) in [0, 1]."""
         vae = self.vae if self.decoder is None else self.decoder
-        image: torch.Tensor = vae.decode((z / vae.config.scaling_factor).to(self.dtype)).sample
-        return (image.float() / 2 + 0.5).clamp(0, 1)
+        z = (z / vae.config.scaling_factor).to(self.dtype)
+        parts = [vae.decode(some).sample for some in torch.split(z, self._vae_rows)]
+        return (torch.cat(parts).float() / 2 + 0.5).clamp(0, 1)
 
     def image_tokens(self, x: torch.Tensor, prompt: str = "") -> torch.Tensor:
         """[f_txt(prompt); f_img(x)], row i from image i."""
@@ -176,21 +202,25 @@ class StableDiffusion:
     ) -> torch.Tensor:
         """eps_phi; a velocity-predicting UNet (v = alpha·eps − sigma·x0) is converted."""
         with self._kernels(z):
-            out = self.unet(
-                z.to(self.dtype),
-                t,
-                encoder_hidden_states=tokens,
-                cross_attention_kwargs={"image_scale": image_scale, "attention": attention},
-                return_dict=False,
-            )[0].float()
+            if self._fast is not None:
+                out = self._fast(z.to(self.dtype), t, tokens, image_scale, attention).float()
+            else:
+                out = self.unet(
+                    z.to(self.dtype),
+                    t,
+                    encoder_hidden_states=tokens,
+                    cross_attention_kwargs={"image_scale": image_scale, "attention": attention},
+                    return_dict=False,
+                )[0].float()
         if not self._velocity:
             return torch.as_tensor(out)
-        abar = self._abar[t].reshape(-1, 1, 1, 1)
+        times = out.shape[0] // z.shape[0]
+        abar, z = self._abar[t].reshape(-1, 1, 1, 1).repeat(times, 1, 1, 1), z.repeat(times, 1, 1, 1)
         return torch.as_tensor(abar.sqrt() * out + (1 - abar).sqrt() * z)
 
     def _kernels(self, z: torch.Tensor) -> AbstractContextManager[None]:
-        """The attention kernels to prefer; compiled models measure them once for each batch size."""
-        if self.compiled == "off" or self.device.type != "cuda":
+        """The attention kernels to prefer, measured once for each batch size where the start may take its time."""
+        if self.compiled != "max" or self.device.type != "cuda":
             return nullcontext()
         from torch.nn.attention import sdpa_kernel
 
