@@ -24,6 +24,12 @@ pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a C
 CONFIG = AugmentConfig(steps=4, solver="ddpm-ancestral", guidance=3.0, guidance_interval=(0.3, 1.0))
 
 
+@pytest.fixture(autouse=True)
+def full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Convolutions in tf32 round differently from batch to batch, which guidance magnifies."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+
+
 def pair(mode: str, dtype: torch.dtype = torch.float32, batch_size: int = 4) -> tuple[Augmenter, Augmenter]:
     """The plain operator, and the one with compiled networks."""
     cuda = torch.device("cuda")
@@ -40,13 +46,13 @@ def test_compiled_views_are_the_plain_ones(mode: str, batch_size: int) -> None:
         x, scales = images(6)[offset : offset + 3], [0.8, 0.0, 1.3]
         expected = plain.tensors(x, k=3, image_scale=scales)
         assert expected.std() > 0.01
-        assert (fast.tensors(x, k=3, image_scale=scales) - expected).abs().max() < 2e-3  # tf32 convolutions
+        assert (fast.tensors(x, k=3, image_scale=scales) - expected).abs().max() < 1e-3
     graphs = fast.stages.engine._graphs
     if batch_size == 4:
         assert set(graphs) == {"encode", "tokens", "denoise"}
         assert all(recorded is not None for graph in graphs.values() for recorded in graph._recorded.values())
     else:
-        assert not graphs
+        assert set(graphs) <= {"tokens"}  # of three pictures at once
 
 
 def test_bfloat16_is_as_near_to_float32_as_the_plain_path() -> None:
@@ -55,7 +61,7 @@ def test_bfloat16_is_as_near_to_float32_as_the_plain_path() -> None:
     x = images(3)
     expected = exact.tensors(x, k=2)
     rounding = (plain.tensors(x, k=2) - expected).abs().mean()
-    assert 0 < rounding and (fast.tensors(x, k=2) - expected).abs().mean() < 1.5 * rounding
+    assert rounding > 0 and (fast.tensors(x, k=2) - expected).abs().mean() < 1.5 * rounding
 
 
 def test_pocket_compiled() -> None:

@@ -17,9 +17,14 @@ from onesdaug.views.plan import list_inputs
 from onesdaug.views.survey import Task
 
 
-def folder(subject: Subject, images: int, batch: int, seconds: float, k: int = 1) -> dict[str, Any]:
-    """A folder job over `images` JPEGs a little larger than the generator's square, beside the rate in memory."""
-    memory = rate(subject, batch, seconds)
+def folder(
+    subject: Subject, images: int, batch: int, seconds: float = 0.0, k: int = 1, in_memory: float | None = None
+) -> dict[str, Any]:
+    """A folder job over `images` JPEGs a little larger than the generator's square, beside the rate in memory.
+
+    That rate is measured for so many seconds, unless it is known (`in_memory`, in views per second).
+    """
+    memory = in_memory or float(rate(subject, batch, seconds)["views_per_second"])
     with tempfile.TemporaryDirectory() as place:
         inputs, out = Path(place) / "in", Path(place) / "out"
         write_photos(subject, inputs, images)
@@ -31,8 +36,7 @@ def folder(subject: Subject, images: int, batch: int, seconds: float, k: int = 1
     per_second = summary.made / summary.seconds
     return {
         "images": images, "k": k, "batch": batch, "seconds": summary.seconds, "views_per_second": per_second,
-        "in_memory_views_per_second": memory["views_per_second"],
-        "share_of_in_memory": per_second / memory["views_per_second"],
+        "in_memory_views_per_second": memory, "share_of_in_memory": per_second / memory,
     }  # fmt: skip
 
 

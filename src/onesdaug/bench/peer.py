@@ -79,7 +79,12 @@ class Peer:
 
 
 def compare(
-    subject: Subject, batch: int, seconds: float, compiled: bool = True, strength: float | None = None
+    subject: Subject,
+    batch: int,
+    seconds: float,
+    compiled: bool = True,
+    strength: float | None = None,
+    eager: bool = True,
 ) -> list[dict[str, Any]]:
     """The pipeline one at a time as the paper runs it, its best eager batch, and compiled; each a line.
 
@@ -106,10 +111,14 @@ def compare(
         })  # fmt: skip
 
     half = torch.float16 if cuda else subject.dtype  # what the paper runs in
-    line("diffusers, eager, one at a time", Peer(random_parts(name, subject.device, half), subject.device, half), 1)
+    if eager:
+        line(
+            "diffusers, eager, one at a time", Peer(random_parts(name, subject.device, half), subject.device, half), 1
+        )
     best = Peer(random_parts(name, subject.device, subject.dtype), subject.device, subject.dtype)
     best.channels_last()
-    line(f"diffusers, eager, {str(subject.dtype).removeprefix('torch.')}, channels_last", best, batch)
+    if eager:
+        line(f"diffusers, eager, {str(subject.dtype).removeprefix('torch.')}, channels_last", best, batch)
     if compiled:
         best.compile()
         line("diffusers, compiled UNet and decoder", best, batch)

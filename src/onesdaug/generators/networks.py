@@ -249,7 +249,7 @@ def resize_places(place: Tensor, side: int) -> Tensor:
     own = math.isqrt(len(place))
     if own == side:
         return place
-    grid = place.T.unflatten(-1, (own, own))[None]
+    grid = place.T.reshape(1, -1, own, own)
     grid = F.interpolate(grid, (side, side), mode="bicubic", align_corners=False, antialias=True)
     return grid[0].flatten(1).T.contiguous()
 
