@@ -1,23 +1,37 @@
-"""Write the measured part of docs/speed.md from what `onesdaug bench` left: python benchmarks/speed_report.py"""
+"""Write the measured parts of docs/speed.md from what was stored: python benchmarks/speed_report.py
+
+`onesdaug bench` on a CPU left speed-cpu.json; benchmarks/h200_bench.py the other speed-*.json, one for each job; and
+`onesdaug study run` cheaper-validation.json. What has no file yet is called so.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-DOCS, CPU = ROOT / "docs" / "speed.md", ROOT / "benchmarks" / "results" / "speed-cpu.json"
-START, END = "<!-- measured: cpu -->\n", "<!-- end of measured -->"
+DOCS, RESULTS = ROOT / "docs" / "speed.md", ROOT / "benchmarks" / "results"
+PLOT = ROOT / "docs" / "speed-growth-h200.svg"
+END = "<!-- end of measured -->"
+NOT_YET = "not measured yet"
+Record = dict[str, Any]
 
 
-def cpu(record: dict[str, Any]) -> str:
+def load(name: str) -> Record | None:
+    """A stored run, or None."""
+    file = RESULTS / f"{name}.json"
+    return json.loads(file.read_text()) if file.is_file() else None
+
+
+def cpu() -> str:
     """The paragraph and table of a run on a CPU."""
+    record = load("speed-cpu")
+    assert record is not None
     one, many = record["batches"][0], record["batches"][-1]
     stages, growth = record["stages"], record["growth"]
     parts = ", ".join(f"{name} {stages[name]:.2f} s" for name in ("denoise", "host", "tokens", "decode", "encode"))
-    first, last = growth["over_images"][0], growth["over_images"][-1]
-    times = last["images"] // first["images"]
     share = f"{100 * many['share_of_limit']:.0f} % of what this machine's matrix products allow"
     machine, model = record["machine"], record["model"]["model"]
     return f"""{machine["threads"]} CPU cores, {machine["dtype"]}, `{model}` with its preset, \
@@ -31,18 +45,169 @@ def cpu(record: dict[str, Any]) -> str:
 | of one batch of {stages["batch"]} | {parts} |
 | peak memory of the process | {many["peak_memory_mb"]:.0f} MB |
 
-Cost over the number of views and of images ([speed-growth.svg](speed-growth.svg)): {times} times the views take \
-{growth["over_k_linearity"]:.2f} of {times} times the seconds, {times} times the images \
-{growth["over_images_linearity"]:.2f}. The process's peak memory goes from {first["peak_memory_mb"]:.0f} to \
-{last["peak_memory_mb"]:.0f} MB.
+{_growth(growth, "The process's peak memory")} ([speed-growth.svg](speed-growth.svg))
 """
 
 
-def written(text: str, record: dict[str, Any]) -> str:
-    """The document with its measured part from this record."""
-    before, rest = text.split(START, 1)
-    return before + START + cpu(record) + END + rest.split(END, 1)[1]
+def _growth(growth: Record, memory: str) -> str:
+    """How cost grows, in two sentences."""
+    first, last = growth["over_images"][0], growth["over_images"][-1]
+    times = last["images"] // first["images"]
+    k, images = growth["over_k_linearity"], growth["over_images_linearity"]
+    return (
+        f"Cost over the number of views and of images: {times} times the views take {k:.2f} of {times} times the "
+        f"seconds, {times} times the images {images:.2f}. {memory} goes from {first['peak_memory_mb']:.0f} to "
+        f"{last['peak_memory_mb']:.0f} MB."
+    )
+
+
+def gpu() -> str:
+    """What was wanted and what was measured, line by line, and where each number comes from."""
+    main, latency, cold = load("speed-main"), load("speed-latency"), load("speed-cold")
+    cheap, tiny, pocket = load("speed-cheap-384px"), load("speed-cheap-384px-tiny-decoder"), load("speed-pocket-max")
+
+    def line(what: str, wanted: str, record: Record | None, show: Callable[[Record], str]) -> str:
+        return f"| {what} | {wanted} | {NOT_YET if record is None else show(record)} |"
+
+    def views(record: Record) -> str:
+        return f"{record['batches'][0]['views_per_second']:,.1f}"
+
+    def share(record: Record) -> str:
+        shown = record["shown"]
+        return (
+            f"{shown['share_of_limit']:.2f}; of products that last for seconds {shown['share_of_sustained_limit']:.2f}"
+        )
+
+    lines = [
+        "| figure | wanted | measured |",
+        "|---|---|---|",
+        line("SD 1.5 shapes, 512 px, dpm++ 10, guidance 9, own reference per row, views/s", "32", main, views),
+        line("the same against the limit (the best matrix product seen / operations)", "0.69", main, share),
+        line("… against compiled diffusers in the same process", "1.35 ×", main,
+             lambda r: f"{r['shown']['times_compiled_diffusers']:.2f} ×"),
+        line("… against the paper's fast settings in the same process", "18 ×", main,
+             lambda r: f"{r['shown']['times_paper_fast']:.1f} ×"),
+        line("one image at a time after warm-up", "0.15 s", latency,
+             lambda r: f"{r['batches'][0]['latency_seconds']:.3f} s"),
+        line("`paper-cheap` at 384 px, views/s", "60", cheap, views),
+        line("… with a tiny decoder", "–", tiny, views),
+        line("pocket, views/s", "3,000", pocket, lambda r: f"{r['batches'][0]['views_per_second']:,.0f}"),
+        line("folder of 1,000 images against the rate in memory", "0.9", main,
+             lambda r: f"{r['folder']['share_of_in_memory']:.2f}"),
+        line("first view of a cold process, `--compile regional`", "25 s", cold,
+             lambda r: f"{r['seconds']['empty cache']['first view']:.1f} s "
+             f"({r['seconds']['filled cache']['first view']:.1f} s once the compiler's cache is filled)"),
+    ]  # fmt: skip
+    text = "\n".join(lines) + "\n\n" + _sources() + "\n"
+    if main is not None:
+        text += "\n" + _beside(main) + "\n" + _stages(main)
+    if pocket is not None:
+        off = load("speed-pocket-off")
+        plain = f" (not compiled: {off['batches'][0]['views_per_second']:,.0f})" if off else ""
+        text += f"\n`pocket` in batches of {pocket['batches'][0]['batch']}: {views(pocket)} views/s{plain}. "
+        text += _growth(pocket["growth"], "The device's peak memory") + f" ([{PLOT.name}]({PLOT.name}))\n"
+    return text
+
+
+def plot() -> str:
+    """Cost over K and over images on the GPU."""
+    from onesdaug.bench.plot import growth_plot
+
+    record = load("speed-pocket-max")
+    assert record is not None
+    return growth_plot(record["growth"])
+
+
+def _sources() -> str:
+    """Command, commit and machine of every file, one line for those that share them."""
+    made: dict[tuple[str, str, str], list[str]] = {}
+    for file in sorted(RESULTS.glob("speed-*.json")):
+        record = json.loads(file.read_text())
+        machine = record["machine"]
+        if machine["device"] == "cpu":
+            continue
+        key = record["command"], record["commit"], f"{machine['device']}, torch {machine['torch']}"
+        made.setdefault(key, []).append(f"`{file.name}`")
+    rows = [f"- {', '.join(files)}: `{command}`, commit {at}, {on}" for (command, at, on), files in made.items()]
+    return "From `benchmarks/results/`, each written by one process on a lent machine:\n\n" + "\n".join(rows)
+
+
+def _beside(main: Record) -> str:
+    """diffusers and ours, in one process."""
+    limit = main["limit"]
+    best, lasting = limit["matmul_flops_per_second"], limit["sustained_matmul_flops_per_second"]
+    rows = [(line["what"], line) for line in main["peer"]]
+    rows += [("**onesdaug, `--compile max`**", main["batches"][0])]
+    body = "\n".join(
+        f"| {what} | {line['batch']} | {line['views_per_second']:.2f} | "
+        f"{100 * line['views_per_second'] * limit['flops_per_view'] / best:.0f} % |"
+        for what, line in rows
+    )
+    eight = main["at_noise_level_0.75"]["views_per_second"]
+    return f"""| {limit["flops_per_view"] / 1e12:.1f} TFLOP per view | batch | views/s | of the limit |
+|---|---|---|---|
+{body}
+
+The limit: products of 8192² bfloat16 matrices reach {best / 1e12:.0f} TFLOP/s at best and {lasting / 1e12:.0f} over \
+seconds, when the card has reached its power limit. At noise level 0.75 (8 steps) ours makes {eight:.1f} views/s. \
+Peak memory {main["batches"][0]["peak_memory_mb"] / 1000:.1f} GB.
+"""
+
+
+def _stages(main: Record) -> str:
+    stages = main["stages"]
+    parts = ", ".join(f"{name} {stages[name]:.2f} s" for name in ("denoise", "decode", "encode", "tokens", "host"))
+    return f"One batch of {stages['batch']}: {parts}.\n"
+
+
+def cheaper() -> str:
+    """What each way of being cheaper costs, row by row, on validation classes."""
+    record = load("cheaper-validation")
+    if record is None:
+        return f"**{NOT_YET.capitalize()}.**\n"
+    cells = record["cells"]
+    labels = list(dict.fromkeys(cell["label"] for cell in cells if cell["kind"] == "generative"))
+    columns = list(dict.fromkeys((c["classifier"], c["generator"]) for c in cells if c["kind"] == "generative"))
+    found = {(c["label"], c["classifier"], c["generator"]): c for c in cells}
+    head = "| | " + " | ".join(f"{classifier}, {generator}" for classifier, generator in columns) + " |"
+    body = []
+    for label in labels:
+        shown = []
+        for column in columns:
+            cell, released = found.get((label, *column)), found[("as released", *column)]
+            if cell is None:
+                shown.append("–")
+            elif cell is released:
+                gain = cell["gain"]
+                shown.append(
+                    f"{100 * cell['accuracy']['mean']:.2f} ({100 * gain['difference']:+.2f} ± "
+                    f"{100 * gain['ci95']:.2f} against no views)"
+                )
+            else:
+                shown.append(f"{100 * (cell['accuracy']['mean'] - released['accuracy']['mean']):+.2f}")
+        body.append(f"| {label} | " + " | ".join(shown) + " |")
+    made = record["made"]
+    missing = "".join(f"\n\nMissing: {line}." for line in record["missing"][:1])
+    return (
+        f"{head}\n|---|{'---|' * len(columns)}\n" + "\n".join(body) + "\n\n"
+        "5-way 1-shot accuracy in points, two views of support and query, 3,000 episodes: the first row whole, the "
+        f"others against it. Data: {next(iter(made['data'].values()))}. `{made['command']}`, commit {made['commit']}, "
+        f"{made['machine']['device']}, `benchmarks/results/cheaper-validation.json`.{missing}\n"
+    )
+
+
+PARTS: dict[str, Callable[[], str]] = {"cheaper": cheaper, "cpu": cpu, "gpu": gpu}
+
+
+def written(text: str) -> str:
+    """The document with its measured parts from the stored runs."""
+    for name, part in PARTS.items():
+        start = f"<!-- measured: {name} -->\n"
+        before, rest = text.split(start, 1)
+        text = before + start + part() + END + rest.split(END, 1)[1]
+    return text
 
 
 if __name__ == "__main__":
-    DOCS.write_text(written(DOCS.read_text(), json.loads(CPU.read_text())))
+    DOCS.write_text(written(DOCS.read_text()))
+    PLOT.write_text(plot())

@@ -1,18 +1,52 @@
-"""docs/speed.md says what the stored run says."""
+"""docs/speed.md says what the stored runs say."""
 
 from __future__ import annotations
 
 import json
 
+import pytest
+
 from benchmarks import speed_report as report
 
 
-def test_the_measured_part_is_the_stored_run() -> None:
+def test_the_measured_parts_are_the_stored_runs() -> None:
     text = report.DOCS.read_text()
-    assert report.written(text, json.loads(report.CPU.read_text())) == text, "run python benchmarks/speed_report.py"
+    assert report.written(text) == text, "run python benchmarks/speed_report.py"
+    assert report.PLOT.read_text() == report.plot()
 
 
-def test_the_stored_run_names_what_made_it() -> None:
-    record = json.loads(report.CPU.read_text())
+def test_the_stored_run_of_a_cpu_names_what_made_it() -> None:
+    record = report.load("speed-cpu")
     assert record["command"].startswith("onesdaug bench ") and not record["commit"].endswith("+")
     assert record["machine"]["device"] == "cpu" and record["machine"]["threads"] == 2
+
+
+@pytest.mark.parametrize("file", sorted(report.RESULTS.glob("speed-*.json")), ids=lambda file: file.stem)
+def test_every_stored_run_is_whole(file) -> None:
+    """Named by command, commit and machine; nothing failed in it, and no commit with changes on top."""
+    record = json.loads(file.read_text())
+    assert record["command"] and len(record["commit"]) >= 7 and not record["commit"].endswith("+")
+    assert record["machine"]["device"] and record["machine"]["torch"]
+    assert "failed" not in record
+    for line in record.get("batches", []):
+        assert line["batch_kept"]
+
+
+def test_what_is_shown_follows_from_what_was_measured() -> None:
+    record = report.load("speed-main")
+    ours, peer, limit, shown = record["batches"][0], record["peer"], record["limit"], record["shown"]
+    rate = ours["views_per_second"]
+    assert shown["views_per_second"] == pytest.approx(rate, rel=1e-4)
+    assert shown["times_compiled_diffusers"] == pytest.approx(rate / peer[-1]["views_per_second"], rel=1e-4)
+    assert shown["times_paper_fast"] == pytest.approx(rate / peer[0]["views_per_second"], rel=1e-4)
+    whole = rate * limit["flops_per_view"]
+    assert shown["share_of_limit"] == pytest.approx(whole / limit["matmul_flops_per_second"], rel=1e-4)
+    assert shown["share_of_sustained_limit"] == pytest.approx(
+        whole / limit["sustained_matmul_flops_per_second"], rel=1e-4
+    )
+
+
+def test_what_has_no_file_is_called_so(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    monkeypatch.setattr(report, "RESULTS", tmp_path)
+    assert report.gpu().count(report.NOT_YET) == 10
+    assert "Not measured yet" in report.cheaper()

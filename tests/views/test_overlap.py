@@ -127,3 +127,18 @@ def test_a_real_augmenter_overlapped_gives_the_same_bytes(
     assert contents(tmp_path / "one") == contents(tmp_path / "two")
     rows = Manifest(tmp_path / "two").views.values()
     assert all(row["seconds"] > 0 for row in rows)
+
+
+def test_all_batches_are_launched_by_one_thread_that_stays(
+    photos: Path, tmp_path: Path, tiny_sd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever prepares a batch, and whichever job it is of: cuDNN finds out about convolutions once per thread."""
+    config = preset("paper-fast", steps=2)
+    aug = Augmenter.from_pretrained(tiny_sd, config=config, ip_adapter=False, device="cpu", batch_size=2)
+    aug.overlap = 2
+    inner, seen = aug.stages.draw, set()
+    monkeypatch.setattr(aug.stages, "draw", lambda *args: (seen.add(threading.get_ident()), inner(*args))[1])
+    for name in ("one", "two"):
+        assert make(photos, tmp_path / name, aug, k=1).made == 9
+    assert len(seen) == 1 and threading.get_ident() not in seen
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -65,7 +66,10 @@ class Augmenter:
         self.stages = Stages(generator, self.config, self.device)
         # so many batches of `run` may be under way at once: on a GPU one is prepared while another is computed
         self.overlap = 2 if generator is not None and self.device.type != "cpu" else 1
-        self._device_lock, self._cost_lock, self._done = Lock(), Lock(), 0.0
+        # Overlapped batches are launched by one thread that stays: only one may fill the device's queue at a time, and
+        # cuDNN finds out about its convolutions for each thread anew, which takes seconds.
+        self._launcher = ThreadPoolExecutor(1, "onesdaug-launch")
+        self._cost_lock, self._done = Lock(), 0.0
         self._told_of_memory = False
 
     @property
@@ -210,11 +214,14 @@ class Augmenter:
         """May run in two threads at once: only the device's queue is filled one batch at a time."""
         started, threads = time.perf_counter(), self.overlap > 1
         batch = prepare(rows, self.side, self.config, threads)
-        with self._device_lock:
+
+        def launch() -> Arriving:
             reset_peak_memory(self.device)
             memo.names = batch.names
             drawn = self.stages.draw(batch.canvases, batch.geos, batch.tasks, self.batch_size, memo)
-            made = Arriving(drawn, canvases=tweaked or self.config.fit == "crop")
+            return Arriving(drawn, canvases=tweaked or self.config.fit == "crop")
+
+        made = self._launcher.submit(launch).result() if threads else launch()
         made.wait()
         with self._cost_lock:  # time in which the batch before was still on the device is that batch's
             now = time.perf_counter()
