@@ -24,9 +24,11 @@ def kernel(
         mine = (place[:, None] < places) & (d[None, :] < WIDTH)
         here = (row * places * heads + head) * WIDTH + place[:, None] * (heads * WIDTH) + d[None, :]
         score = tl.dot(tl.load(q + here, mask=mine, other=0.0), tl.trans(keys)) * log2_scale
-        words = tl.where(text[None, :], score, -float("inf"))
-        words = tl.exp2(words - tl.max(words, 1)[:, None])
-        look = tl.where(image[None, :], score, -float("inf"))
-        look = tl.exp2(look - tl.max(look, 1)[:, None])
-        weight = words / tl.sum(words, 1)[:, None] + strength * look / tl.sum(look, 1)[:, None]
+        # both softmaxes with one exponential per score: each key is measured against the largest of its own kind
+        most = tl.where(text[None, :], tl.max(tl.where(text[None, :], score, -float("inf")), 1)[:, None],
+                        tl.max(tl.where(image[None, :], score, -float("inf")), 1)[:, None])  # fmt: skip
+        power = tl.where(key[None, :] < KEYS, tl.exp2(score - most), 0.0)
+        words = tl.sum(tl.where(text[None, :], power, 0.0), 1)[:, None]
+        look = tl.sum(tl.where(image[None, :], power, 0.0), 1)[:, None]
+        weight = power * tl.where(text[None, :], 1.0 / words, strength / look)
         tl.store(out + here, tl.dot(weight.to(values.dtype), values).to(out.dtype.element_ty), mask=mine)
