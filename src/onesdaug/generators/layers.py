@@ -6,12 +6,13 @@ They are for pictures with colours last in memory (channels_last), and to be com
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from torch import nn
 from torch.nn.functional import conv_transpose2d
 
+LONGEST_HELD = 1024  # numbers of a row that inductor keeps in registers
 WIDEST_FUSED = 256  # numbers per head that torch's flash and cuDNN attention take
 
 
@@ -43,6 +44,23 @@ class ChannelNorm(nn.Module):
 def _written(table: torch.Tensor) -> torch.Tensor:
     """The same; but the compiler stores it, instead of working it out again for every pixel."""
     return table.as_strided(table.shape, table.stride())
+
+
+class RowNorm(nn.Module):
+    """Layer normalisation from two sums.
+
+    Rows too long for the compiler to hold are normalised by it in one running formula with a division per number.
+    """
+
+    def __init__(self, norm: nn.LayerNorm) -> None:
+        super().__init__()
+        self.eps, self.weight, self.bias = norm.eps, norm.weight, norm.bias
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        wide = x.float()
+        mean, square = wide.mean(-1, keepdim=True), wide.square().mean(-1, keepdim=True)
+        rstd = (square - mean.square()).clamp_min(0).add(self.eps).rsqrt()
+        return ((wide - mean) * rstd * self.weight.float() + self.bias.float()).to(x.dtype)
 
 
 class Grow(nn.Module):
@@ -93,7 +111,14 @@ def rewrite(network: nn.Module) -> None:
     """Put these layers in place of those of diffusers that they can stand for."""
     _replace(network, lambda layer: WideAttention(layer) if _too_wide(layer) else None)
     _replace(network, lambda layer: ChannelNorm(layer) if type(layer) is nn.GroupNorm else None)
+    _replace(network, lambda layer: RowNorm(layer) if _long(layer) else None)
     _replace(network, lambda layer: Grow(layer) if _grows(layer) else None)
+
+
+def _long(layer: nn.Module) -> TypeGuard[nn.LayerNorm]:
+    if type(layer) is not nn.LayerNorm or layer.bias is None:
+        return False
+    return len(layer.normalized_shape) == 1 and layer.normalized_shape[0] > LONGEST_HELD
 
 
 def _too_wide(layer: Any) -> bool:

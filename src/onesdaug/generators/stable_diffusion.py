@@ -156,7 +156,10 @@ class StableDiffusion:
             self._fast = FastUNet(self.unet)
             networks[0] = self._fast
         if self.adapter is not None:
-            networks += named(self.adapter.encoder, "CLIPEncoderLayer")
+            layers = named(self.adapter.encoder, "CLIPEncoderLayer")
+            for layer in layers:
+                rewrite(layer)
+            networks += layers
         channels_last(*networks)
         compile_modules(networks, "max")
 
