@@ -132,13 +132,15 @@ def test_a_real_augmenter_overlapped_gives_the_same_bytes(
 def test_all_batches_are_launched_by_one_thread_that_stays(
     photos: Path, tmp_path: Path, tiny_sd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever prepares a batch, and whichever job it is of: cuDNN finds out about convolutions once per thread."""
+    """Whoever prepares a batch, whichever job and augmenter it is of: cuDNN finds out once per thread."""
     config = preset("paper-fast", steps=2)
-    aug = Augmenter.from_pretrained(tiny_sd, config=config, ip_adapter=False, device="cpu", batch_size=2)
-    aug.overlap = 2
-    inner, seen = aug.stages.draw, set()
-    monkeypatch.setattr(aug.stages, "draw", lambda *args: (seen.add(threading.get_ident()), inner(*args))[1])
-    for name in ("one", "two"):
+    first = Augmenter.from_pretrained(tiny_sd, config=config, ip_adapter=False, device="cpu", batch_size=2)
+    seen = set()
+    for name, aug in (("one", first), ("two", Augmenter(first.generator, first.config, batch_size=2))):
+        aug.overlap, inner = 2, aug.stages.draw
+        monkeypatch.setattr(
+            aug.stages, "draw", lambda *args, inner=inner: (seen.add(threading.get_ident()), inner(*args))[1]
+        )
         assert make(photos, tmp_path / name, aug, k=1).made == 9
     assert len(seen) == 1 and threading.get_ident() not in seen
     assert contents(tmp_path / "one") == contents(tmp_path / "two")

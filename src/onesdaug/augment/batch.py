@@ -167,3 +167,13 @@ def _each(work: Callable[[In], Out], items: Iterable[In], threads: bool) -> list
 def _pool() -> ThreadPoolExecutor:
     """Shared by all augmenters of the process; its threads start with the first work and end with the process."""
     return ThreadPoolExecutor(THREADS, thread_name_prefix="onesdaug-host")
+
+
+@cache
+def launcher(device: torch.device) -> ThreadPoolExecutor:
+    """The one thread that launches overlapped batches on a device, for all augmenters of the process.
+
+    Only one batch at a time may fill the device's queue; and it must not be a new thread each time, because cuDNN
+    finds out about its convolutions for each thread anew, which takes seconds.
+    """
+    return ThreadPoolExecutor(1, thread_name_prefix=f"onesdaug-{device}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from threading import Lock
@@ -15,7 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from onesdaug.augment.batch import Arriving, Cost, Row, View, finish, prepare
+from onesdaug.augment.batch import Arriving, Cost, Row, View, finish, launcher, prepare
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
 from onesdaug.augment.engine import accelerate
@@ -66,9 +65,6 @@ class Augmenter:
         self.stages = Stages(generator, self.config, self.device)
         # so many batches of `run` may be under way at once: on a GPU one is prepared while another is computed
         self.overlap = 2 if generator is not None and self.device.type != "cpu" else 1
-        # Overlapped batches are launched by one thread that stays: only one may fill the device's queue at a time, and
-        # cuDNN finds out about its convolutions for each thread anew, which takes seconds.
-        self._launcher = ThreadPoolExecutor(1, "onesdaug-launch")
         self._cost_lock, self._done = Lock(), 0.0
         self._told_of_memory = False
 
@@ -110,6 +106,8 @@ class Augmenter:
             if compile != "off" or side is not None or decoder is not None:
                 raise ConfigError("model 'shape' has no network: leave out compile, side and decoder")
             return cls(None, config, batch_size=batch_size, device=pick_device(device))
+        check_compile(compile, pick_device(device))
+        start_workers(compile, pick_device(device))
         if is_pocket(name):
             if ip_repo != IP_REPO or ip_weights is not None or vae_tiling or vae_slicing:
                 raise ConfigError(
@@ -117,13 +115,9 @@ class Augmenter:
                     "to tile or slice; leave those options out"
                 )
             config = config if ip_adapter else config.model_copy(update={"condition": False})
-            check_compile(compile, pick_device(device))
-            start_workers(compile, pick_device(device))
             pocket = Pocket.from_pretrained(name, device=device, dtype=dtype, side=side, decoder=decoder)
             accelerate(pocket, compile, pocket.device)
             return cls(pocket, config, batch_size=batch_size)
-        check_compile(compile, pick_device(device))
-        start_workers(compile, pick_device(device))
         from onesdaug.generators.stable_diffusion import REPO, StableDiffusion
 
         generator = StableDiffusion.from_pretrained(
@@ -221,7 +215,7 @@ class Augmenter:
             drawn = self.stages.draw(batch.canvases, batch.geos, batch.tasks, self.batch_size, memo)
             return Arriving(drawn, canvases=tweaked or self.config.fit == "crop")
 
-        made = self._launcher.submit(launch).result() if threads else launch()
+        made = launcher(self.device).submit(launch).result() if threads else launch()
         made.wait()
         with self._cost_lock:  # time in which the batch before was still on the device is that batch's
             now = time.perf_counter()

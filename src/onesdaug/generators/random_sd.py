@@ -181,7 +181,7 @@ def _filled(build: Callable[[], Any], device: torch.device, dtype: torch.dtype) 
                 parameter.uniform_(-bound, bound)
         for name, buffer in network.named_buffers():
             if not name.endswith("position_ids"):  # to_empty has lost what stood in it
-                raise NotImplementedError(f"{type(network).__name__} keeps {name}, which nothing fills")
+                raise RuntimeError(f"{type(network).__name__} keeps {name}, which nothing here fills")
             buffer.copy_(torch.arange(buffer.numel(), device=device).view_as(buffer))
     return network
 
