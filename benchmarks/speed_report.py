@@ -1,7 +1,8 @@
 """Write the measured parts of docs/speed.md from what was stored: python benchmarks/speed_report.py
 
 `onesdaug bench` on a CPU left speed-cpu.json; benchmarks/h200_bench.py the other speed-*.json, one for each job; and
-`onesdaug study run` cheaper-validation.json. What has no file yet is called so.
+`onesdaug study run` cheaper-validation.json; benchmarks/operations.py operations.json. What has no file yet is called
+so.
 """
 
 from __future__ import annotations
@@ -160,6 +161,28 @@ def _stages(main: Record) -> str:
     return f"One batch of {stages['batch']}: {parts}.\n"
 
 
+def operations() -> str:
+    """What each way of being cheaper saves: operations are counted, not measured."""
+    record = load("operations")
+    assert record is not None
+    rows = "\n".join(
+        f"| {view['what']} | {view['steps_run']} | {view['network_rows']} | "
+        f"{sum(view['by_stage'].values()) / 1e12:.1f} TFLOP |"
+        for view in record["views"]
+    )
+    full, tiny = record["views"][1], record["views"][5]
+    part = {name: value / 1e12 for name, value in full["by_stage"].items()}
+    return f"""| option | steps run | UNet rows | operations per view, SD 1.5 |
+|---|---|---|---|
+{rows}
+
+At 512 px: VAE encode {part["encode"]:.2f} TFLOP, CLIP {part["tokens"]:.2f}, one UNet row \
+{part["denoise"] / full["network_rows"]:.2f}, VAE decode {part["decode"]:.2f}; a tiny decoder \
+{tiny["by_stage"]["decode"] / 1e12:.2f} (`{record["command"]}`, commit {record["commit"]}, \
+`benchmarks/results/operations.json`).
+"""
+
+
 def cheaper() -> str:
     """What each way of being cheaper costs, row by row, on validation classes."""
     record = load("cheaper-validation")
@@ -196,7 +219,7 @@ def cheaper() -> str:
     )
 
 
-PARTS: dict[str, Callable[[], str]] = {"cheaper": cheaper, "cpu": cpu, "gpu": gpu}
+PARTS: dict[str, Callable[[], str]] = {"operations": operations, "cheaper": cheaper, "cpu": cpu, "gpu": gpu}
 
 
 def written(text: str) -> str:

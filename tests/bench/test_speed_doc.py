@@ -46,6 +46,19 @@ def test_what_is_shown_follows_from_what_was_measured() -> None:
     )
 
 
+def test_the_operations_are_those_of_the_code() -> None:
+    """One choice is counted again; and the GPU's own count, of the same seven steps, was the same."""
+    from benchmarks import operations
+
+    stored = report.load("operations")["views"]
+    assert [view["what"] for view in stored] == [what for what, _, _ in operations.CHOICES]
+    _, settings, loading = operations.CHOICES[-1]
+    again = operations.count(settings, loading)
+    assert (again["steps_run"], again["network_rows"]) == (stored[-1]["steps_run"], stored[-1]["network_rows"])
+    assert again["by_stage"] == pytest.approx(stored[-1]["by_stage"], rel=1e-5)
+    assert report.load("speed-main")["limit"]["by_stage"] == pytest.approx(stored[1]["by_stage"], rel=1e-5)
+
+
 def test_what_has_no_file_is_called_so(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     monkeypatch.setattr(report, "RESULTS", tmp_path)
     assert report.gpu().count(report.NOT_YET) == 10
