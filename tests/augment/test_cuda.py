@@ -55,8 +55,9 @@ def test_compiled_views_are_the_plain_ones(mode: str, batch_size: int) -> None:
         assert set(graphs) <= {"tokens"}  # of three pictures at once
 
 
-def test_bfloat16_is_as_near_to_float32_as_the_plain_path() -> None:
-    plain, fast = pair("regional", torch.bfloat16)
+@pytest.mark.parametrize("mode", ["regional", "max"])
+def test_bfloat16_is_as_near_to_float32_as_the_plain_path(mode: str) -> None:
+    plain, fast = pair(mode, torch.bfloat16)
     exact, _ = pair("regional")
     x = images(3)
     expected = exact.tensors(x, k=2)
@@ -130,3 +131,20 @@ def test_cross_attention_in_one_pass(places: int, heads: int, width: int, image:
     expected = decoupled(split(q), text, picture, scale).transpose(1, 2).flatten(2)
     made = one_pass.attend(q, kv, scale, heads, 77).float()
     assert (made - expected).norm() / expected.norm() < 5e-3
+
+
+@pytest.mark.parametrize(("shape", "columns"), [((3, 300, 320), 1280), ((70, 64), 64), ((1, 1, 72), 128)])
+def test_gated_layer_in_one_kernel(shape: tuple[int, ...], columns: int) -> None:
+    """The Triton kernel against the layer and the gelu it stands for, in float32."""
+    from onesdaug.generators import geglu
+
+    if torch.cuda.get_device_capability()[0] < 9:
+        pytest.skip("needs a Hopper GPU or a newer one")
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(shape[-1], 2 * columns, device="cuda", dtype=torch.bfloat16).requires_grad_(False)
+    x = torch.randn(*shape, device="cuda").bfloat16()
+    assert geglu.takes(layer)
+    made = geglu.geglu(x, layer.weight, layer.bias).float()
+    values, gates = torch.nn.functional.linear(x.float(), layer.weight.float(), layer.bias.float()).chunk(2, -1)
+    expected = values * torch.nn.functional.gelu(gates)
+    assert made.shape == expected.shape and (made - expected).norm() / expected.norm() < 5e-3

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from onesdaug.generators import layers
+from onesdaug.generators import layers, speed
 from onesdaug.generators.attention import fuse_projections
 from onesdaug.generators.random_sd import random_sd
 from onesdaug.generators.unet import FastUNet, supported
@@ -109,9 +109,24 @@ def test_fast_unet_is_the_unet(attention: str, times: int, monkeypatch: pytest.M
     sd.unet.conv_in.register_forward_hook(lambda module, given, out: seen.append(len(out)))
     layers.rewrite(sd.unet), fuse_projections(sd.unet)
     assert supported(sd.unet) and any(isinstance(module, layers.RowNorm) for module in sd.unet.modules())
-    made = FastUNet(sd.unet)(z, t, tokens, scale, attention)
+    fast = FastUNet(sd.unet)
+    made = fast(z, t, fast.prepared(tokens), scale, attention)
     assert expected.std() > 0.1 and (made - expected).abs().max() < 1e-4
     assert seen == [3]
+
+
+def test_tokens_may_be_prepared_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "BACKEND", "eager")
+    sd = random_sd("sd15-tiny", CPU, torch.float32)
+    x, z, t = torch.rand(2, 3, 32, 32), torch.randn(2, 4, 16, 16), torch.tensor([10, 700])
+    tokens, scale = sd.image_tokens(x), torch.tensor([0.5, 1.0])
+    expected = sd.predict(z, t, tokens, scale)
+    assert sd.prepared(tokens) is tokens  # nothing to prepare as long as nothing is joined
+    sd.accelerate("max")
+    prepared = sd.prepared(tokens)
+    assert prepared.shape[-1] > 4 * tokens.shape[-1]
+    for given in (tokens, prepared):
+        assert (sd.predict(z, t, given, scale) - expected).abs().max() < 1e-4
 
 
 def test_other_unets_are_left_to_diffusers() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
@@ -25,13 +27,17 @@ def guided(
     guidance: float,
     on: list[bool],
     shared: bool = False,
+    prepared: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Predict:
     """eps of step i: eps_neg + w·(eps_pos − eps_neg) in one forward over [negative, positive], or eps_pos alone.
 
     `t` holds the timesteps on the device, one per step; `negative` may be None when guidance is never on. `shared`:
-    the generator is given z once for both, and computes what they have in common once.
+    the generator is given z once for both, and computes what they have in common once. `prepared`: what it makes of
+    tokens that serves all steps.
     """
-    both = None if negative is None else torch.cat([negative, positive])
+    rows = positive if negative is None else torch.cat([negative, positive])
+    rows = rows if prepared is None else prepared(rows)
+    both, positive = None if negative is None else rows, rows[-len(positive) :]
     scales = torch.cat([image_scale, image_scale])
 
     def step(z: torch.Tensor, i: int) -> torch.Tensor:

@@ -136,7 +136,7 @@ class Stages:
         negative, kicks = more[0] if guides else None, iter(more[guides:])
         predict = guided(
             self._predictor(self.generator), self._t, positive, negative, scale, self.config.guidance, self.guided,
-            shared=getattr(self.generator, "shares_rows", False),
+            shared=getattr(self.generator, "shares_rows", False), prepared=getattr(self.generator, "prepared", None),
         )  # fmt: skip
         return self.generator.decode(denoise(predict, z, self.table, lambda _: next(kicks))).float()
 

@@ -71,6 +71,7 @@ class ImageAttention(nn.Module):
     """Cross-attention to rows of [text tokens; image tokens], each kind with its own key and value projections."""
 
     to_kv: nn.Linear  # both in one, where `fuse_projections` made it
+    span: slice | None = None  # where keys and values already lie in what it is given (`FastUNet.prepared`)
 
     def __init__(self, text_tokens: int, to_k: nn.Module, to_v: nn.Module) -> None:
         super().__init__()
@@ -95,11 +96,20 @@ class ImageAttention(nn.Module):
         )
         q, keys = attn.to_q(hidden_states), encoder_hidden_states.shape[1]
         if self.one_kernel and attention == "decoupled" and one_pass.takes(q, attn.heads, keys):
-            kv = torch.cat([attn.to_kv(words), self.to_kv(image)], dim=1)
+            if self.span is None:
+                kv = torch.cat([attn.to_kv(words), self.to_kv(image)], dim=1)
+            else:
+                kv = encoder_hidden_states[..., self.span]
             return _out(attn, one_pass.attend(q, kv, image_scale, attn.heads, self.text_tokens))
         join = concatenated if attention == "concat" else decoupled
-        out = join(_heads(attn, q), _key_value(attn, attn, words), _key_value(attn, self, image), image_scale)
-        return _merge(attn, out)
+        sides = self._key_value(attn, attn, words), self._key_value(attn, self, image)
+        return _merge(attn, join(_heads(attn, q), *sides, image_scale))
+
+    def _key_value(self, attn: Any, layer: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        done = self.span is not None
+        parts = x[..., self.span].chunk(2, dim=-1) if done else _joint(layer, "to_kv", ("to_k", "to_v"), x)
+        k, v = (_heads(attn, part) for part in parts)
+        return k, v
 
 
 def fuse_projections(unet: Any, one_kernel: bool = False) -> None:
@@ -111,16 +121,16 @@ def fuse_projections(unet: Any, one_kernel: bool = False) -> None:
         if not hasattr(attn, "to_k") or isinstance(attn, ImageAttention):
             continue
         if name.endswith("attn1"):  # diffusers' name for self-attention: all three read the same input
-            attn.to_qkv = _joined(attn.to_q, attn.to_k, attn.to_v)
+            attn.to_qkv = joined(attn.to_q, attn.to_k, attn.to_v)
         else:
-            attn.to_kv = _joined(attn.to_k, attn.to_v)
+            attn.to_kv = joined(attn.to_k, attn.to_v)
         if isinstance(attn.processor, ImageAttention):
-            attn.processor.to_kv = _joined(attn.processor.to_k, attn.processor.to_v)
+            attn.processor.to_kv = joined(attn.processor.to_k, attn.processor.to_v)
             attn.processor.one_kernel = one_kernel
 
 
 @torch.no_grad()
-def _joined(*parts: Any) -> nn.Linear:
+def joined(*parts: Any) -> nn.Linear:
     """One linear layer whose output is those of the parts, side by side."""
     weight = torch.cat([part.weight for part in parts])
     bias = parts[0].bias is not None
@@ -135,11 +145,6 @@ def _joint(layer: Any, fused: str, parts: tuple[str, ...], x: torch.Tensor) -> l
     """The projections of x, through their joint layer where `fuse_projections` made one."""
     whole = getattr(layer, fused, None)
     return [getattr(layer, part)(x) for part in parts] if whole is None else list(whole(x).chunk(len(parts), dim=-1))
-
-
-def _key_value(attn: Any, layer: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    k, v = (_heads(attn, part) for part in _joint(layer, "to_kv", ("to_k", "to_v"), x))
-    return k, v
 
 
 def _per_row(scale: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

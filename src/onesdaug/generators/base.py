@@ -23,8 +23,9 @@ class Generator(Protocol):
 
     Optional, used only when asked for: `image_tokens(x, prompt)` and `null_tokens(n, prompt)` for text prompts,
     `image_tokens(x, mode=…)` for a generator with several kinds of condition, `predict(..., attention=…)` for
-    concatenated image tokens, `accelerate(mode)` with the attribute `compiled` for compiled networks, and the
-    attributes `device`, `dtype`, `fingerprint`.
+    concatenated image tokens, `accelerate(mode)` with the attribute `compiled` for compiled networks, `shares_rows`
+    and `prepared(tokens)` for work that guidance's two sides or all steps have in common, and the attributes
+    `device`, `dtype`, `fingerprint`.
     """
 
     size: int  # side of the square images it works on

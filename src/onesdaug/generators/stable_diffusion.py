@@ -195,6 +195,11 @@ class StableDiffusion:
         return text if self._null is None else torch.cat([text, self._null.expand(n, -1, -1)], dim=1)
 
     @torch.no_grad()
+    def prepared(self, tokens: torch.Tensor) -> torch.Tensor:
+        """What `predict` makes of tokens at every step alike; it takes this in their place."""
+        return tokens if self._fast is None else self._fast.prepared(tokens)
+
+    @torch.no_grad()
     def predict(
         self,
         z: torch.Tensor,
@@ -206,6 +211,8 @@ class StableDiffusion:
         """eps_phi; a velocity-predicting UNet (v = alpha·eps − sigma·x0) is converted."""
         with self._kernels(z):
             if self._fast is not None:
+                if tokens.shape[-1] == self.unet.config.cross_attention_dim:
+                    tokens = self._fast.prepared(tokens)
                 out = self._fast(z.to(self.dtype), t, tokens, image_scale, attention).float()
             else:
                 out = self.unet(
