@@ -11,6 +11,7 @@ from PIL import Image
 
 from onesdaug import AugmentConfig, Augmenter, ShapeTweak
 from onesdaug.augment.fit import from_square, geometry, resize, to_canvas, to_square
+from onesdaug.data.pixels import to_pil
 from onesdaug.errors import ImageError
 from tests.conftest import make_image
 
@@ -39,7 +40,7 @@ def test_an_untouched_view_is_the_image(fit, size: tuple[int, int]) -> None:
     geo = geometry(image.height, image.width, 48, fit)
     canvas = to_canvas(image, geo)
     view = from_square(to_square(canvas, geo), canvas, geo)
-    back = resize(Image.fromarray((view.permute(1, 2, 0).numpy() * 255).round().astype(np.uint8)), *geo.image)
+    back = resize(to_pil(view[None])[0], *geo.image)
     assert np.abs(np.asarray(back, int) - np.asarray(image, int)).mean() < 3
 
 

@@ -22,7 +22,7 @@ from onesdaug.augment.seeds import Seed, image_digest, image_seed
 from onesdaug.augment.shape import Psi
 from onesdaug.augment.solvers import Table
 from onesdaug.augment.stages import Drawn, Task, check_finite
-from onesdaug.data.pixels import to_pil
+from onesdaug.data.pixels import to_bytes, to_pil
 
 THREADS = max(2, min(8, os.cpu_count() or 2))
 In = TypeVar("In")
@@ -118,7 +118,8 @@ class Arriving:
 
 
 def _home(part: torch.Tensor) -> torch.Tensor:
-    """A copy on the host; from CUDA into pinned memory, without waiting for it."""
+    """A copy on the host, pictures as bytes; from CUDA into pinned memory, without waiting for it."""
+    part = to_bytes(part) if part.is_floating_point() else part
     if not part.is_cuda:
         return part.cpu()
     return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)

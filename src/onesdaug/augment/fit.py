@@ -17,7 +17,7 @@ from torch.nn.functional import interpolate
 
 from onesdaug.augment.config import Fit
 from onesdaug.augment.seeds import upload
-from onesdaug.data.pixels import to_tensor
+from onesdaug.data.pixels import image_bytes, to_floats
 from onesdaug.errors import ImageError
 
 _LONGEST_CROP = 16  # times the short side; beyond it the canvas of `crop` would cost more than the generator
@@ -78,11 +78,10 @@ class Pictures:
         return Pictures([change(part, rows) for part, rows in zip(self.parts, self.rows, strict=True)], self.rows)
 
     def to(self, device: str | torch.device) -> Pictures:
-        """As float32 on a device."""
+        """As float32 in [0, 1] on a device; bytes travel as bytes."""
         at = torch.device(device)
-        if at.type == "cuda":  # from pinned memory: a plain copy would wait for the batch that is being computed
-            return self.each(lambda part, _: (part if part.is_cuda else upload(part, at)).to(at, torch.float32))
-        return self.each(lambda part, _: part.to(at, torch.float32))
+        # `upload`, because a plain copy to CUDA would wait for the batch that is being computed
+        return self.each(lambda part, _: to_floats(part if part.is_cuda else upload(part, at)))
 
     def take(self, wanted: np.ndarray) -> Pictures:
         """Row j of the result is row wanted[j]."""
@@ -110,9 +109,9 @@ class Pictures:
 
 
 def to_canvas(image: Image.Image | torch.Tensor, geo: Geometry) -> torch.Tensor:
-    """The canvas (3, h, w) in [0, 1]; a square one for squash and pad. Batches (B, 3, h, w) pass through too."""
+    """The canvas (3, h, w), of an image in bytes; a square one for squash and pad. Batches (B, 3, h, w) do as well."""
     inner = resize(image, *geo.inner)
-    x = to_tensor(inner) if isinstance(inner, Image.Image) else inner
+    x = image_bytes(inner) if isinstance(inner, Image.Image) else inner
     if geo.fit != "pad":
         return x
     top, left, height, width = geo.window

@@ -25,17 +25,33 @@ def check_batch(batch: torch.Tensor) -> None:
         )
 
 
+def to_bytes(batch: torch.Tensor) -> torch.Tensor:
+    """[0, 1] → uint8, rounded as a saved image is; bytes stay as they are."""
+    if batch.dtype == torch.uint8:
+        return batch
+    return (batch.detach().float().clamp(0, 1) * 255).round().to(torch.uint8)
+
+
 def to_uint8(batch: torch.Tensor) -> np.ndarray:
-    """(B, 3, H, W) in [0, 1] → (B, H, W, 3) uint8, rounded as a saved image is."""
-    scaled = (batch.detach().float().clamp(0, 1) * 255).round().to(torch.uint8)
-    return scaled.permute(0, 2, 3, 1).cpu().numpy()
+    """(B, 3, H, W) in [0, 1] → (B, H, W, 3) uint8."""
+    return to_bytes(batch).permute(0, 2, 3, 1).cpu().numpy()
 
 
 def to_pil(batch: torch.Tensor) -> list[Image.Image]:
-    """Each row of (B, 3, H, W) in [0, 1] as a PIL image."""
+    """Each row of (B, 3, H, W), in [0, 1] or bytes, as a PIL image."""
     return [Image.fromarray(row) for row in to_uint8(batch)]
+
+
+def image_bytes(image: Image.Image) -> torch.Tensor:
+    """A PIL image as (3, H, W) bytes."""
+    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)
+
+
+def to_floats(pixels: torch.Tensor) -> torch.Tensor:
+    """As float32; bytes become numbers in [0, 1], the same ones on every device."""
+    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
 
 
 def to_tensor(image: Image.Image) -> torch.Tensor:
     """A PIL image as (3, H, W) float in [0, 1]."""
-    return torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1).float() / 255
+    return to_floats(image_bytes(image))
