@@ -102,6 +102,20 @@ def test_compiled_pocket_gives_the_same_views(quick: None, mode: str) -> None:
     assert expected.std() > 0.01 and (made - expected).abs().max() < 1e-4
 
 
+def test_tokens_are_made_for_few_different_numbers_of_images(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Any number of images and views: each number that is met would be compiled for, in the middle of a job."""
+    fast, plain = (random_sd("sd15-tiny", torch.device("cpu"), torch.float32) for _ in range(2))
+    fast.accelerate("regional")
+    seen: list[int] = []
+    made = fast.adapter.tokens
+    monkeypatch.setattr(fast.adapter, "tokens", lambda x: seen.append(len(x)) or made(x))
+    for count, k in ((8, 1), (5, 1), (11, 1), (3, 3), (7, 2)):
+        x = images(count)
+        ours, theirs = (Augmenter(net, CONFIG, batch_size=8).tensors(x, k=k) for net in (fast, plain))
+        assert (ours - theirs).abs().max() < 1e-4
+    assert seen == [8, 8, 8, 4, 4, 4, 4]
+
+
 @pytest.mark.skipif(not any(speed.shutil.which(name) for name in ("c++", "g++", "clang++")), reason="no C++ compiler")
 def test_inductor_compiles_a_pocket_block() -> None:
     """One small block through the real compiler, with the options that `--compile max` gives it."""

@@ -37,6 +37,13 @@ class Engine:
         """How many rows are really computed."""
         return max(needed, batch_size) if self.fixed else needed
 
+    def images(self, needed: int, rows: int) -> int:
+        """For how many images tokens are really made: powers of two, because every other number is a compilation.
+
+        A batch of `rows` views may be of as many images, or of one; the last of a job mostly is of fewer.
+        """
+        return max(needed, min(rows, 1 << (needed - 1).bit_length())) if self.fixed else needed
+
     def graphs(self, rows: int) -> bool:
         """Whether batches of this size are recorded and replayed."""
         return self.fixed and self.device.type == "cuda" and rows <= GRAPH_ROWS

@@ -116,7 +116,7 @@ class Stages:
             return Drawn(squares, tweaks, psis)
         rows = self.engine.rows(len(tasks), batch_size)
         z = self._noised(self.generator, self.table, pad(squares.dense(), rows), tasks, rows)
-        positive, negative, scale = self._tokens(self.generator, canvases, geos, tasks, images, memo)
+        positive, negative, scale = self._tokens(self.generator, canvases, geos, tasks, images, rows, memo)
         streams = _streams(tasks, "solver") if self.table.s.any() else []  # most solvers add no noise
         kicks = [self._normal(streams, z.shape[1:], rows) for _ in range(int((self.table.s > 0).sum()))]
         condition = [positive, scale] if negative is None else [positive, scale, negative]
@@ -172,6 +172,7 @@ class Stages:
         geos: Sequence[Geometry],
         tasks: Sequence[Task],
         images: np.ndarray,
+        rows: int,
         memo: Memo | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
         """Condition rows, the negative rows if guidance is ever on, and the image scale of each row.
@@ -189,7 +190,8 @@ class Stages:
             if new:
                 fresh = used[new]
                 squares = _squares(canvases.take(fresh), geos, fresh).dense()
-                tokens = self.engine.run("tokens", look, squares)
+                filled = pad(squares, self.engine.images(len(fresh), rows))
+                tokens = self.engine.run("tokens", look, filled)[: len(fresh)]
             if memo is not None:
                 tokens = memo.join(used, new, tokens)
             positive = tokens.index_select(0, upload(places, tokens.device))

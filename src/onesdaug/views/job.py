@@ -30,7 +30,7 @@ from onesdaug.views.watch import Summary, Watch
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter, View
 
-WORKERS = max(2, min(8, os.cpu_count() or 2))  # threads that decode, and as many that encode
+WORKERS = max(2, min(16, os.cpu_count() or 2))  # threads that decode, and as many that encode and wait for the disk
 _NOTES_SHOWN = 3  # of each kind of remark about images; the rest is counted
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 Writing = tuple[Planned, "View", dict[str, "Future[tuple[Path, str]]"]]  # temporary file and SHA-256 by kind
