@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from importlib.util import find_spec
+from threading import Thread
 from typing import Any, Literal, get_args
 
 import torch
@@ -40,11 +42,22 @@ def check_compile(mode: str, device: torch.device) -> None:
 
 
 def start_workers(mode: str, device: torch.device) -> None:
-    """Start inductor's processes now: they import torch for seconds, and until they are up kernels queue up here."""
+    """Start now what takes seconds and leaves Python free to import and load models meanwhile."""
     if mode != "off" and BACKEND == "inductor" and device.type == "cuda":
         from torch._inductor.async_compile import maybe_warm_pool
 
-        maybe_warm_pool()
+        maybe_warm_pool()  # processes that import torch; until they are up kernels queue up here
+        Thread(target=_touch, args=(device,), daemon=True).start()
+
+
+def _touch(device: torch.device) -> None:
+    """Have CUDA load its libraries: a gigabyte, which otherwise the first batch waits for."""
+    with suppress(RuntimeError):  # if there is no memory even for this, the real work will say so
+        x = torch.zeros(8, 8, 8, 8, dtype=torch.float16, device=device)
+        torch.nn.functional.conv2d(x, x, padding=4)
+        torch.nn.functional.scaled_dot_product_attention(x, x, x)
+        torch.nn.functional.linear(x, x[0, 0])
+        torch.cuda.synchronize(device)
 
 
 def to_compile(now: Compile, mode: Compile, device: torch.device) -> bool:
