@@ -109,7 +109,7 @@ class Pictures:
 
 
 def to_canvas(image: Image.Image | torch.Tensor, geo: Geometry) -> torch.Tensor:
-    """The canvas (3, h, w), of an image in bytes; a square one for squash and pad. Batches (B, 3, h, w) do as well."""
+    """The canvas (3, h, w), a square one for squash and pad: of an image in bytes, of tensors in their own type."""
     inner = resize(image, *geo.inner)
     x = image_bytes(inner) if isinstance(inner, Image.Image) else inner
     if geo.fit != "pad":

@@ -29,10 +29,8 @@ def folder(
         inputs, out = Path(place) / "in", Path(place) / "out"
         write_photos(subject, inputs, images)
         augmenter = subject.augmenter(batch)
-        first = [inputs / f"p{number}.jpg" for number in range(min(images, batch))]
-        run_job(
-            augmenter, list_inputs(first, out), Task(out / "warm", k)
-        )  # one batch to warm up: not part of the rate
+        first = [inputs / f"p{number}.jpg" for number in range(min(images, batch))]  # to warm up: not part of the rate
+        run_job(augmenter, list_inputs(first, out), Task(out / "warm", k))
         summary = run_job(augmenter, list_inputs([inputs], out), Task(out / "all", k))
     if summary.failures:
         raise OnesdaugError(f"{summary.failed} of {images} pictures failed: {next(iter(summary.failures.values()))}")
