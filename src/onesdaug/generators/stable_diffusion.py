@@ -141,7 +141,9 @@ class StableDiffusion:
             # on a CPU the exact way costs the same; on a GPU it makes the host wait for the device
             self.adapter.on_device = self.device.type == "cuda"
         if mode == "regional":
-            compile_modules(named(self.unet, "BasicTransformerBlock"), mode)
+            # those that repeat: the middle's is the only one of its size, and would be a quarter of the wait
+            for part in (self.unet.down_blocks, self.unet.up_blocks):
+                compile_modules(named(part, "BasicTransformerBlock"), mode)
         else:
             self._compile_whole()
         self.compiled = mode
