@@ -38,7 +38,7 @@ class Engine:
         return max(needed, batch_size) if self.fixed else needed
 
     def images(self, needed: int, rows: int) -> int:
-        """For how many images tokens are really made: powers of two, because every other number is a compilation.
+        """For how many images tokens are really made: powers of two; each number that is met is compiled or recorded.
 
         A batch of `rows` views may be of as many images, or of one; the last of a job mostly is of fewer.
         """

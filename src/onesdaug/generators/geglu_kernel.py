@@ -22,9 +22,9 @@ def kernel(x, weight, bias, out, N, K, ROWS: tl.constexpr, COLUMNS: tl.constexpr
 
 @triton.jit
 def _normal(x):
-    """The normal distribution function; by formula 7.1.26 of Abramowitz and Stegun, off by less than 1e-7.
+    """The normal distribution function, off by less than 3e-7 in float32: far below what half precision shows.
 
-    The library's erf takes longer than the matrix product around it.
+    By formula 7.1.26 of Abramowitz and Stegun: one exponential and no branch.
     """
     z = tl.abs(x) * 0.7071067811865476
     t = 1.0 / (1.0 + 0.3275911 * z)
