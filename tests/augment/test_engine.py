@@ -12,7 +12,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from onesdaug import AugmentConfig, Augmenter
-from onesdaug.augment.engine import GRAPH_ROWS, Engine, pad
+from onesdaug.augment.engine import Engine, pad
 from onesdaug.augment.graphs import Graphed
 from onesdaug.augment.operator import Row
 from onesdaug.augment.stages import Stages
@@ -254,31 +254,64 @@ class Replayed(Graphed):
 
 def test_a_recorded_function_follows_its_inputs() -> None:
     graphed = Replayed(lambda x, y: 2 * x + y)
-    first = graphed(torch.ones(2), torch.zeros(2))
+    plain = graphed(torch.ones(2), torch.zeros(2))
+    assert plain.tolist() == [2.0, 2.0] and graphed.records == 0  # who wants one view waits for no recording
+    first = graphed(torch.full((2,), 3.0), torch.zeros(2))
     second = graphed(torch.full((2,), 5.0), torch.ones(2))
-    assert first.tolist() == [2.0, 2.0] and second.tolist() == [11.0, 11.0]  # the first was not overwritten
-    graphed(torch.ones(3), torch.zeros(3))
+    assert first.tolist() == [6.0, 6.0] and second.tolist() == [11.0, 11.0]  # the first was not overwritten
+    assert graphed.records == 1
+    for _ in range(3):
+        graphed(torch.ones(3), torch.zeros(3))
     assert graphed.records == 2
 
 
-def test_a_function_that_cannot_be_recorded_still_runs(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_call_that_fails_is_no_first_meeting() -> None:
+    """Out of memory, say: the batch is halved then, and this size never recorded."""
+    answers = iter([torch.OutOfMemoryError("out of memory"), torch.ones(1), torch.ones(1)])
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        answer = next(answers)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    graphed = Replayed(function)
+    with pytest.raises(torch.OutOfMemoryError):
+        graphed(torch.zeros(1))
+    graphed(torch.zeros(1))
+    assert graphed.records == 0
+
+
+@pytest.mark.parametrize("error", [RuntimeError, torch.OutOfMemoryError])
+def test_a_function_that_cannot_be_recorded_still_runs(
+    caplog: pytest.LogCaptureFixture, error: type[RuntimeError]
+) -> None:
     class Refusing(Graphed):
         def record(self, static):
-            raise RuntimeError("operation not permitted when stream is capturing\nmore")
+            raise error("operation not permitted when stream is capturing\nmore")
 
     graphed = Refusing(lambda x: x + 1)
-    assert [graphed(torch.zeros(1)).item() for _ in range(2)] == [1.0, 1.0]
+    assert [graphed(torch.zeros(1)).item() for _ in range(3)] == [1.0, 1.0, 1.0]
     assert [r.message for r in caplog.records] == [
         "no CUDA graph could be recorded, going on without: operation not permitted when stream is capturing"
     ]
 
 
-def test_graphs_are_for_small_batches_on_cuda_only() -> None:
-    assert not Engine("max", torch.device("cpu")).graphs(1)
-    assert not Engine("off", torch.device("cuda")).graphs(1)
-    assert Engine("max", torch.device("cuda")).graphs(GRAPH_ROWS)
-    assert not Engine("regional", torch.device("cuda")).graphs(GRAPH_ROWS + 1)
-    torch.backends.cudnn.benchmark = False
+def test_graphs_are_for_fixed_shapes_on_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    assert not Engine("max", torch.device("cpu")).records
+    assert not Engine("off", torch.device("cuda")).records
+    assert Engine("max", torch.device("cuda")).records and Engine("regional", torch.device("cuda")).records
+
+
+def test_what_recordings_keep_counts_as_memory(tiny_sd: Path) -> None:
+    """The allocator does not see it: a replay allocates nothing."""
+    aug = Augmenter.from_pretrained(tiny_sd, config=CONFIG, ip_adapter=False, device="cpu")
+    before = aug.peak_memory_mb()
+    for name in ("encode", "denoise"):
+        aug.stages.engine._graphs[name] = Graphed(torch.clone)
+        aug.stages.engine._graphs[name].held = 2**30
+    assert aug.stages.engine.held_mb == 2048 and aug.peak_memory_mb() >= before + 2048
 
 
 def test_the_whole_operator_through_recorded_parts(
@@ -288,10 +321,11 @@ def test_the_whole_operator_through_recorded_parts(
     expected = aug.tensors(images(3), k=3)
     monkeypatch.setattr("onesdaug.augment.engine.Graphed", Replayed)
     aug.stages.engine.fixed = True
-    monkeypatch.setattr(Engine, "graphs", lambda self, rows: True)
+    monkeypatch.setattr(Engine, "records", True)
+    monkeypatch.setattr(Engine, "_pool", None)
     aug.generator.adapter.on_device = False
     parts = aug.stages.engine._graphs
-    for _ in range(2):
+    for _ in range(3):
         assert (aug.tensors(images(3), k=3) - expected).abs().max() < 2e-5
     assert set(parts) == {"encode", "tokens", "denoise"} and parts["denoise"].records == 1
 

@@ -1,4 +1,4 @@
-"""Two batches under way at once: the same files, the same order, the same errors, and memory bounded by the batch."""
+"""Several batches under way at once: the same files, order and errors, and memory bounded by the batch."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.views.fake import Fake, contents, make
 
 
 class Overlapping(Fake):
-    """A fake that takes a while and says that two batches may be under way; remembers how many were."""
+    """A fake that takes a while and says that three batches may be under way; remembers how many were."""
 
-    overlap = 2
+    overlap = 3
 
     def __init__(self, *args, **kw) -> None:
         super().__init__(*args, **kw)
@@ -32,7 +32,7 @@ class Overlapping(Fake):
             self.most = max(self.most, self.now)
             self.threads.add(threading.current_thread().name)
         try:
-            time.sleep(0.01)
+            time.sleep(0.03)
             return super().run(rows, tweaked)
         finally:
             with self.lock:
@@ -54,20 +54,20 @@ def order(out: Path) -> list[str]:
 
 def test_the_same_files_in_the_same_order(photos: Path, tmp_path: Path) -> None:
     fake = Overlapping()
-    summary = make(photos, tmp_path / "two", fake, k=3)
+    summary = make(photos, tmp_path / "many", fake, k=3)
     make(photos, tmp_path / "one", k=3)
-    assert summary.made == 27 and fake.most == 2
-    assert contents(tmp_path / "two") == contents(tmp_path / "one")
-    assert order(tmp_path / "two") == order(tmp_path / "one")
-    assert make(photos, tmp_path / "two", Overlapping(), k=3).skipped == 27
+    assert summary.made == 27 and fake.most == 3
+    assert contents(tmp_path / "many") == contents(tmp_path / "one")
+    assert order(tmp_path / "many") == order(tmp_path / "one")
+    assert make(photos, tmp_path / "many", Overlapping(), k=3).skipped == 27
 
 
 def test_one_bad_image_costs_only_itself(photos: Path, tmp_path: Path) -> None:
     bad = [make_image(4, (28, 20))]
-    summary = make(photos, tmp_path / "two", Overlapping(bad=bad), k=3)
+    summary = make(photos, tmp_path / "many", Overlapping(bad=bad), k=3)
     make(photos, tmp_path / "one", Fake(bad=bad), k=3)
     assert summary.made == 24 and list(summary.failures) == [str(photos / "p4.png")]
-    assert contents(tmp_path / "two") == contents(tmp_path / "one")
+    assert contents(tmp_path / "many") == contents(tmp_path / "one")
 
 
 def test_ctrl_c_keeps_what_was_computed_and_a_rerun_goes_on(photos: Path, tmp_path: Path) -> None:
@@ -87,7 +87,7 @@ def test_ctrl_c_keeps_what_was_computed_and_a_rerun_goes_on(photos: Path, tmp_pa
 
 
 def test_images_in_memory_are_bounded_by_the_batch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Decoded but not yet computed: what the readers are ahead, two batches under way, one being gathered."""
+    """Decoded but not yet computed: what the readers are ahead, three batches under way, one being gathered."""
     folder = tmp_path / "in"
     folder.mkdir()
     for number in range(80):
@@ -111,21 +111,21 @@ def test_images_in_memory_are_bounded_by_the_batch(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(survey, "read_image", counting)
     make(folder, tmp_path / "out", Slow(batch_size=4), k=2)
     assert decoded[0] == computed[0] == 80
-    assert most[0] <= WORKERS + 5 * 2
+    assert most[0] <= WORKERS + 6 * 2
 
 
 def test_a_real_augmenter_overlapped_gives_the_same_bytes(
     photos: Path, tmp_path: Path, tiny_sd: Path, tiny_ip: dict[str, Path]
 ) -> None:
     config = preset("paper-fast", steps=2)
-    plain, two = (
+    plain, many = (
         Augmenter.from_pretrained(tiny_sd, config=config, ip_repo=tiny_ip["base"], device="cpu") for _ in range(2)
     )
-    two.overlap = 2
+    many.overlap = 3
     make(photos, tmp_path / "one", plain, k=1)
-    make(photos, tmp_path / "two", two, k=1)
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-    rows = Manifest(tmp_path / "two").views.values()
+    make(photos, tmp_path / "many", many, k=1)
+    assert contents(tmp_path / "one") == contents(tmp_path / "many")
+    rows = Manifest(tmp_path / "many").views.values()
     assert all(row["seconds"] > 0 for row in rows)
 
 
@@ -136,11 +136,11 @@ def test_all_batches_are_launched_by_one_thread_that_stays(
     config = preset("paper-fast", steps=2)
     first = Augmenter.from_pretrained(tiny_sd, config=config, ip_adapter=False, device="cpu", batch_size=2)
     seen = set()
-    for name, aug in (("one", first), ("two", Augmenter(first.generator, first.config, batch_size=2))):
-        aug.overlap, inner = 2, aug.stages.draw
+    for name, aug in (("one", first), ("other", Augmenter(first.generator, first.config, batch_size=2))):
+        aug.overlap, inner = 3, aug.stages.draw
         monkeypatch.setattr(
             aug.stages, "draw", lambda *args, inner=inner: (seen.add(threading.get_ident()), inner(*args))[1]
         )
         assert make(photos, tmp_path / name, aug, k=1).made == 9
     assert len(seen) == 1 and threading.get_ident() not in seen
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    assert contents(tmp_path / "one") == contents(tmp_path / "other")

@@ -1,4 +1,4 @@
-"""How a batch is run on the device: as it comes, or in one fixed shape, and at small sizes from a CUDA graph.
+"""How a batch is run on the device: as it comes, or in one fixed shape and on CUDA from a recorded graph.
 
 Networks treat rows independently, so rows that only fill a batch up change no other row; they are dropped again.
 """
@@ -6,6 +6,8 @@ Networks treat rows independently, so rows that only fill a batch up change no o
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from typing import Any
 
 import torch
 
@@ -14,7 +16,6 @@ from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
 from onesdaug.generators.speed import Compile, check_compile
 
-GRAPH_ROWS = 8  # up to this batch size launches, not arithmetic, take the time
 Function = Callable[..., torch.Tensor]
 
 
@@ -44,15 +45,27 @@ class Engine:
         """
         return max(needed, min(rows, 1 << (needed - 1).bit_length())) if self.fixed else needed
 
-    def graphs(self, rows: int) -> bool:
-        """Whether batches of this size are recorded and replayed."""
-        return self.fixed and self.device.type == "cuda" and rows <= GRAPH_ROWS
+    @property
+    def records(self) -> bool:
+        """Whether batches are recorded and replayed."""
+        return self.fixed and self.device.type == "cuda"
+
+    @property
+    def held_mb(self) -> float:
+        """Memory of the device that recordings keep, beyond what the allocator counts as allocated."""
+        return sum(graphed.held for graphed in self._graphs.values()) / 2**20
 
     def run(self, name: str, function: Function, *inputs: torch.Tensor) -> torch.Tensor:
         """`function(*inputs)`; under one name it must always be the same function of nothing but its inputs."""
-        if not self.graphs(inputs[0].shape[0]):
+        if not self.records:
             return function(*inputs)
-        return self._graphs.setdefault(name, Graphed(function))(*inputs)
+        if name not in self._graphs:
+            self._graphs[name] = Graphed(function, self._pool)
+        return self._graphs[name](*inputs)
+
+    @cached_property
+    def _pool(self) -> Any:
+        return torch.cuda.graph_pool_handle()
 
 
 def pad(x: torch.Tensor, rows: int) -> torch.Tensor:

@@ -63,8 +63,9 @@ class Augmenter:
         self.side = side if generator is None else generator.size
         self.fingerprint = "shape" if generator is None else _fingerprint(generator)
         self.stages = Stages(generator, self.config, self.device)
-        # so many batches of `run` may be under way at once: on a GPU one is prepared while another is computed
-        self.overlap = 2 if generator is not None and self.device.type != "cpu" else 1
+        # so many batches of `run` may be under way at once: on a GPU one is computed, the next is launched already,
+        # and another is prepared or finished
+        self.overlap = 3 if generator is not None and self.device.type != "cpu" else 1
         self._cost_lock, self._done = Lock(), 0.0
         self._told_of_memory = False
 
@@ -204,8 +205,12 @@ class Augmenter:
             f"{len(self.table)} of {c.steps} steps run, {calls} network rows per view"
         )
 
+    def peak_memory_mb(self) -> float:
+        """Of the device since the last reset, with what recorded batches keep; on a CPU of the process."""
+        return peak_memory_mb(self.device) + self.stages.engine.held_mb
+
     def _run_chunk(self, rows: list[Row], tweaked: bool, memo: Memo) -> list[View]:
-        """May run in two threads at once: only the device's queue is filled one batch at a time."""
+        """May run in several threads at once: only the device's queue is filled one batch at a time."""
         started, threads = time.perf_counter(), self.overlap > 1
         batch = prepare(rows, self.side, self.config, threads)
 
@@ -220,7 +225,7 @@ class Augmenter:
         with self._cost_lock:  # time in which the batch before was still on the device is that batch's
             now = time.perf_counter()
             seconds, self._done = (now - max(started, self._done)) / len(rows), now
-        return finish(batch, made, Cost(seconds, peak_memory_mb(self.device)), self.table, tweaked, threads)
+        return finish(batch, made, Cost(seconds, self.peak_memory_mb()), self.table, tweaked, threads)
 
     def _chunks(self, items: list[T], make: Callable[[list[T]], Any]) -> list[Any]:
         """`make` over batches of at most batch_size; out of memory halves the batch and the run goes on."""

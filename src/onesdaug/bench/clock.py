@@ -12,7 +12,7 @@ import torch
 
 @dataclass(frozen=True)
 class Timed:
-    """Seconds of the first call, which warms up (and may compile), and of each one after it."""
+    """Seconds of the first call, which warms up (and may compile), and of each one after all warm-ups."""
 
     first: float
     each: tuple[float, ...]
@@ -34,9 +34,11 @@ def synchronize(device: torch.device) -> None:
         torch.mps.synchronize()
 
 
-def repeat(work: Callable[[], object], device: torch.device, seconds: float, most: int = 1000) -> Timed:
-    """Call `work` once to warm up, then until `seconds` are over or `most` calls are made; once at least."""
-    first = _once(work, device)
+def repeat(
+    work: Callable[[], object], device: torch.device, seconds: float, most: int = 1000, warm_ups: int = 1
+) -> Timed:
+    """Call `work` to warm up, then until `seconds` are over or `most` calls are made; once at least."""
+    first, *_ = (_once(work, device) for _ in range(warm_ups))
     each: list[float] = []
     while not each or (sum(each) < seconds and len(each) < most):
         each.append(_once(work, device))

@@ -29,7 +29,8 @@ def folder(
         inputs, out = Path(place) / "in", Path(place) / "out"
         write_photos(subject, inputs, images)
         augmenter = subject.augmenter(batch)
-        first = [inputs / f"p{number}.jpg" for number in range(min(images, batch))]  # to warm up: not part of the rate
+        # to warm up, which is not part of the rate: one batch compiles, the second is recorded
+        first = [inputs / f"p{number}.jpg" for number in range(min(images, 2 * batch))]
         run_job(augmenter, list_inputs(first, out), Task(out / "warm", k))
         summary = run_job(augmenter, list_inputs([inputs], out), Task(out / "all", k))
     if summary.failures:

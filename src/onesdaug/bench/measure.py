@@ -11,8 +11,7 @@ from typing import Any
 
 import torch
 
-from onesdaug.augment.engine import GRAPH_ROWS
-from onesdaug.augment.memory import peak_memory_mb, reset_peak_memory
+from onesdaug.augment.memory import reset_peak_memory
 from onesdaug.augment.operator import Augmenter
 from onesdaug.bench.clock import Timed, repeat
 from onesdaug.bench.subject import Subject
@@ -21,6 +20,7 @@ from onesdaug.studies.spec import Speed
 
 Record = dict[str, Any]
 _BATCHES = 4  # in one call, where rates are measured on a GPU
+_FEW = 8  # up to this batch size the time of a single batch is what people ask for
 
 
 def efficiency(subject: Subject, grid: Speed, batch: int, seconds: float) -> Iterator[Timing]:
@@ -36,7 +36,7 @@ def efficiency(subject: Subject, grid: Speed, batch: int, seconds: float) -> Ite
             single, many = subject.augmenter(1, **settings), subject.augmenter(batch, **settings)
             reset_peak_memory(subject.device)
             one = views(single, images[:1], share)
-            memory = peak_memory_mb(subject.device)
+            memory = single.peak_memory_mb()
             assert single.table is not None
             yield Timing(
                 generator=subject.name,
@@ -60,7 +60,9 @@ def views(augmenter: Augmenter, images: torch.Tensor, seconds: float, k: int = 1
         turn = next(number)
         return augmenter.tensors(images, k, seeds=[f"{turn}:{i}" for i in range(len(images))])
 
-    return repeat(call, augmenter.device, seconds)
+    # shapes are recorded when they are met a second time: in the first call already, if it has several batches
+    again = augmenter.stages.engine.records and len(images) * k <= augmenter.batch_size
+    return repeat(call, augmenter.device, seconds, warm_ups=2 if again else 1)
 
 
 def rate(subject: Subject, batch: int, seconds: float, **settings: Any) -> Record:
@@ -70,7 +72,7 @@ def rate(subject: Subject, batch: int, seconds: float, **settings: Any) -> Recor
     """
     reset_peak_memory(subject.device, free=True)
     augmenter = subject.augmenter(batch, **settings)
-    batches = _BATCHES if subject.device.type != "cpu" and batch > GRAPH_ROWS else 1
+    batches = _BATCHES if subject.device.type != "cpu" and batch > _FEW else 1
     taken = views(augmenter, subject.images(batches * batch), seconds)
     return {
         "batch": batch,
@@ -79,8 +81,8 @@ def rate(subject: Subject, batch: int, seconds: float, **settings: Any) -> Recor
         "latency_seconds": taken.median / batches,
         "first_seconds": taken.first,
         "calls": len(taken.each),
-        "peak_memory_mb": peak_memory_mb(subject.device),
-        "cuda_graphs": augmenter.stages.engine.graphs(batch),
+        "peak_memory_mb": augmenter.peak_memory_mb(),
+        "cuda_graphs": augmenter.stages.engine.records,
         "batch_kept": augmenter.batch_size == batch,  # false: memory ran out and it was halved
     }
 
@@ -126,7 +128,7 @@ def growth(subject: Subject, batch: int, seconds: float, most: int = 16) -> Reco
         images = subject.images(count).cpu()
         reset_peak_memory(subject.device, free=True)
         taken = views(augmenter, images, 0.0, k).median
-        return {"images": count, "k": k, "seconds": taken, "peak_memory_mb": peak_memory_mb(subject.device)}
+        return {"images": count, "k": k, "seconds": taken, "peak_memory_mb": augmenter.peak_memory_mb()}
 
     spent, factor = 0.0, 1
     while factor <= most and (factor <= 4 or 4 * spent < seconds):

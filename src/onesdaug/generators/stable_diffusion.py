@@ -141,8 +141,8 @@ class StableDiffusion:
             # on a CPU the exact way costs the same; on a GPU it makes the host wait for the device
             self.adapter.on_device = self.device.type == "cuda"
         if mode == "regional":
-            # those that repeat: the middle's is the only one of its size, and would be a quarter of the wait
-            for part in (self.unet.down_blocks, self.unet.up_blocks):
+            # where maps are large and passes over them long; each further size is one more compilation to wait for
+            for part in (*self.unet.down_blocks[:2], *self.unet.up_blocks[-2:]):
                 compile_modules(named(part, "BasicTransformerBlock"), mode)
         else:
             self._compile_whole()

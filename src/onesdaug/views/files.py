@@ -10,26 +10,25 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from zlib import Z_RLE
+
+from PIL import Image, ImageFile
 
 from onesdaug.errors import ConfigError
 from onesdaug.views.plan import HIDDEN, LOCK
 
-if TYPE_CHECKING:
-    from PIL import Image
-
 _TEMPORARY = HIDDEN + "tmp-"
+
+# Pillow's threads ask for the interpreter after every block of so many bytes; most pictures become a single one
+ImageFile.MAXBLOCK = max(ImageFile.MAXBLOCK, 1 << 22)
 
 
 def png_bytes(image: Image.Image) -> bytes:
     """The same pixels give the same bytes: no profile, comment or date travels along."""
-    from PIL import Image
-
     plain = image.convert("RGB")
     buffer = io.BytesIO()
-    Image.frombytes("RGB", plain.size, plain.tobytes()).save(
-        buffer, "PNG", compress_level=1
-    )  # four times as fast as 6, files a seventh larger
+    # of zlib's ways the one for PNG: several times as fast as the default, for nearly the same size
+    Image.frombytes("RGB", plain.size, plain.tobytes()).save(buffer, "PNG", compress_level=1, compress_type=Z_RLE)
     return buffer.getvalue()
 
 

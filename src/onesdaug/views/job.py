@@ -1,7 +1,7 @@
 """The folder job: list → decode ahead → batches → views on disk with their manifest. Rerun = resume.
 
-Three kinds of work go on at once: inputs are decoded some way ahead, one batch is prepared while another is on the
-device (where the augmenter allows two: `overlap`), and finished views are encoded and written. All queues are bounded
+Three kinds of work go on at once: inputs are decoded some way ahead, batches are prepared while another is on the
+device (so many as the augmenter allows: `overlap`), and finished views are encoded and written. All queues are bounded
 by the batch, so memory does not grow with the number of images; batches count strictly in their order.
 
 For each batch the PNGs are written under temporary names, then all manifest rows in one write, then the files get
@@ -30,7 +30,8 @@ from onesdaug.views.watch import Summary, Watch
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter, View
 
-WORKERS = max(2, min(16, os.cpu_count() or 2))  # threads that decode, and as many that encode and wait for the disk
+# threads that decode, and as many that encode and wait for the disk; more would only queue up for the interpreter
+WORKERS = max(2, min(8, os.cpu_count() or 2))
 _NOTES_SHOWN = 3  # of each kind of remark about images; the rest is counted
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 Writing = tuple[Planned, "View", dict[str, "Future[tuple[Path, str]]"]]  # temporary file and SHA-256 by kind
@@ -47,7 +48,7 @@ def run_job(augmenter: Augmenter, listing: Listing, task: Task, watch: Watch | N
         ThreadPoolExecutor(WORKERS) as pool,
         ThreadPoolExecutor(overlap) as runners,
     ):
-        job = _Job(augmenter, task, watch or Watch(), readers, pool, runners if overlap > 1 else None)
+        job = _Job(augmenter, task, watch or Watch(), readers, pool, runners, overlap)
         try:
             try:
                 job.run(listing)
@@ -75,10 +76,11 @@ class _Job:
         watch: Watch,
         readers: ThreadPoolExecutor,
         pool: ThreadPoolExecutor,
-        runners: ThreadPoolExecutor | None,
+        runners: ThreadPoolExecutor,
+        overlap: int,
     ) -> None:
         self.augmenter, self.task, self.watch = augmenter, task, watch
-        self.readers, self.pool, self.runners = readers, pool, runners
+        self.readers, self.pool, self.runners, self.overlap = readers, pool, runners, overlap
         self.running: deque[tuple[Group, Future[list[View]]]] = deque()  # batches under way, in order
         self.manifest = Manifest(task.out)
         self.survey = Survey(augmenter, task, self.manifest)
@@ -100,9 +102,9 @@ class _Job:
             self.manifest.remark(source, "note", note)
         for source, reason in listing.problems:
             self.fail(source, reason, views=0)
-        # with two batches under way a third must be at hand: its images are decoded meanwhile
-        third = self.augmenter.batch_size // max(1, self.task.k) if self.runners else 0
-        looked = ahead(self.survey.look, listing.items, self.readers, depth=WORKERS + third)
+        # with several batches under way one more must be at hand: its images are decoded meanwhile
+        more = self.augmenter.batch_size // max(1, self.task.k) if self.overlap > 1 else 0
+        looked = ahead(self.survey.look, listing.items, self.readers, depth=WORKERS + more)
         for batch in slots((self.rows(*one) for one in looked), max(1, self.augmenter.batch_size)):
             done = sum(not row.missing for row in batch)
             self.summary.skipped += done
@@ -140,12 +142,12 @@ class _Job:
         self.watch.advance(failed=views)
 
     def start(self, group: Group) -> None:
-        """Have one group computed, at once or, where two may be under way, beside the one before."""
-        if self.runners is None:
+        """Have one group computed, at once or, where several may be under way, beside those before."""
+        if self.overlap == 1:
             self.settle(group, lambda: self.views_of(group))
             return
         self.running.append((group, self.runners.submit(self.views_of, group)))
-        if len(self.running) > 1:
+        if len(self.running) == self.overlap:
             self.settle_next()
 
     def settle_next(self) -> None:
