@@ -2,7 +2,7 @@
 
 `onesdaug bench` on a CPU left speed-cpu.json; benchmarks/h200_bench.py the other speed-*.json, one for each job; and
 `onesdaug study run` cheaper-validation.json; benchmarks/operations.py operations.json. What has no file yet is called
-so.
+so. Runs of the same job on other lent machines have their commit in the name: speed-main-COMMIT.json.
 """
 
 from __future__ import annotations
@@ -83,17 +83,14 @@ def gpu() -> str:
         )
 
     def first_view(record: Record) -> str:
-        other = load("speed-cold-other")
-        times = [record["seconds"]] + ([other["seconds"]] if other else [])
-        empty, filled = (
-            [f"{run[f'{cache} cache']['first view']:.1f}" for run in times] for cache in ("empty", "filled")
-        )
-        return f"{' and '.join(empty)} s ({' and '.join(filled)} s once the compiler's cache is filled)"
+        empty, filled = (record["seconds"][f"{cache} cache"]["first view"] for cache in ("empty", "filled"))
+        return f"{empty:.1f} s ({filled:.1f} s once the compiler's cache is filled)"
 
     lines = [
         "| figure | wanted | measured |",
         "|---|---|---|",
-        line("SD 1.5 shapes, 512 px, dpm++ 10, guidance 9, own reference per row, views/s", "32", main, views),
+        line("SD 1.5 shapes, 512 px, dpm++ 10, guidance 9, own reference per row, views/s", "32", main,
+             lambda r: f"{views(r)}{_elsewhere()}"),
         line("the same against the limit (the best matrix product seen / operations)", "0.69", main, share),
         line("… against compiled diffusers in the same process", "1.35 ×", main,
              lambda r: f"{r['shown']['times_compiled_diffusers']:.2f} ×"),
@@ -110,7 +107,7 @@ def gpu() -> str:
     ]  # fmt: skip
     text = "\n".join(lines) + "\n\n" + _sources() + "\n"
     if main is not None:
-        text += "\n" + _beside(main) + "\n" + _stages(main)
+        text += "\n" + _beside(main) + "\n" + _stages(main) + "\n" + _machines()
     if pocket is not None:
         off = load("speed-pocket-off")
         plain = f" (not compiled: {off['batches'][0]['views_per_second']:,.0f})" if off else ""
@@ -160,8 +157,45 @@ def _beside(main: Record) -> str:
 
 The limit: products of 8192² bfloat16 matrices reach {best / 1e12:.0f} TFLOP/s at best and {lasting / 1e12:.0f} over \
 seconds, when the card has reached its power limit. At noise level 0.75 (8 steps) ours makes {eight:.1f} views/s. \
-Peak memory {main["batches"][0]["peak_memory_mb"] / 1000:.1f} GB.
+Memory: at most {main["batches"][0]["peak_memory_mb"] / 1000:.1f} GB, what recorded batches keep included.
 """
+
+
+def _runs(job: str) -> list[tuple[str, Record]]:
+    """All stored runs of a job, by commit, the one of the table first."""
+    files = [RESULTS / f"speed-{job}.json", *sorted(RESULTS.glob(f"speed-{job}-*.json"))]
+    records = [json.loads(file.read_text()) for file in files if file.is_file()]
+    return [(record["commit"][:7], record) for record in records]
+
+
+def _elsewhere() -> str:
+    others = [f"{record['batches'][0]['views_per_second']:.1f}" for _, record in _runs("main")[1:]]
+    return f"; on other cards {' and '.join(others)}" if others else ""
+
+
+def _machines() -> str:
+    """Every lent machine: how fast its host and its card are, and what was measured there at which commit."""
+    main, cold = dict(_runs("main")), dict(_runs("cold"))
+    rows = []
+    for at in dict.fromkeys((*main, *cold)):
+        columns = ["–"] * 6
+        if run := main.get(at):
+            one, *_, compiled = (f"{line['views_per_second']:.2f}" for line in run["peer"])
+            ours, limit = run["batches"][0], run["limit"]["sustained_matmul_flops_per_second"]
+            share = f"{ours['views_per_second']:.1f} ({ours['share_of_sustained_limit']:.2f})"
+            columns[:5] = one, compiled, f"{limit / 1e12:.0f}", share, f"{run['folder']['share_of_in_memory']:.2f}"
+        if run := cold.get(at):
+            seconds = run["seconds"]["empty cache"]
+            imports = seconds["diffusers and transformers imported"]
+            columns[5] = f"{seconds['first view']:.1f} s, of which imports {imports:.1f} s"
+        rows.append(f"| {at} | " + " | ".join(columns) + " |")
+    return (
+        "Lent machines differ, in the card and in the host. All runs of these two jobs (`speed-main*.json`, "
+        "`speed-cold*.json`), one machine each:\n\n"
+        "| commit | diffusers, one at a time, views/s | diffusers, compiled, views/s | lasting products, TFLOP/s | "
+        "ours, views/s (share of those) | folder's share | first view of a cold process |\n"
+        "|---|---|---|---|---|---|---|\n" + "\n".join(rows) + "\n"
+    )
 
 
 def _stages(main: Record) -> str:

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from onesdaug import AugmentConfig, Augmenter
 from onesdaug.augment.engine import Engine, pad
 from onesdaug.augment.graphs import Graphed
+from onesdaug.augment.memory import peak_memory_mb
 from onesdaug.augment.operator import Row
 from onesdaug.augment.stages import Stages
 from onesdaug.data.pixels import to_tensor
@@ -73,6 +74,22 @@ def test_compiled_stable_diffusion_gives_the_same_views(
     assert weight.is_contiguous(memory_format=torch.channels_last)
     ours, theirs = (aug.run([Row(make_image(5, (40, 24)), 1)])[0].image for aug in (fast, plain))
     assert (to_tensor(ours) - to_tensor(theirs)).abs().max() <= 1.5 / 255
+
+
+def test_regional_compiles_the_blocks_of_the_two_largest_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each size is one more compilation to wait for; Stable Diffusion 1.5 has four."""
+    from onesdaug.generators import random_sd as shapes
+    from onesdaug.generators import stable_diffusion
+
+    layout = {key: shapes._SD15.unet[key] for key in ("down_block_types", "up_block_types")}
+    unet = {**shapes._TINY.unet, **layout, "block_out_channels": (8, 16, 24, 24)}
+    monkeypatch.setitem(shapes.SHAPES, "sd15-tiny", replace(shapes._TINY, unet=unet))
+    compiled: list[torch.nn.Module] = []
+    monkeypatch.setattr(stable_diffusion, "compile_modules", lambda modules, mode: compiled.extend(modules))
+    sd = random_sd("sd15-tiny", torch.device("cpu"), torch.float32)
+    sd.accelerate("regional")
+    assert {block.norm1.normalized_shape for block in compiled} == {(8,), (16,)}
+    assert len(compiled) == 6  # one way down, two up, of both sizes
 
 
 def test_in_bfloat16_too_and_with_clip_pixels_made_on_the_device(quick: None) -> None:
@@ -304,14 +321,18 @@ def test_graphs_are_for_fixed_shapes_on_cuda(monkeypatch: pytest.MonkeyPatch) ->
     assert Engine("max", torch.device("cuda")).records and Engine("regional", torch.device("cuda")).records
 
 
-def test_what_recordings_keep_counts_as_memory(tiny_sd: Path) -> None:
+def test_what_recordings_keep_counts_as_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """The allocator does not see it: a replay allocates nothing."""
-    aug = Augmenter.from_pretrained(tiny_sd, config=CONFIG, ip_adapter=False, device="cpu")
-    before = aug.peak_memory_mb()
+    engine = Engine()
     for name in ("encode", "denoise"):
-        aug.stages.engine._graphs[name] = Graphed(torch.clone)
-        aug.stages.engine._graphs[name].held = 2**30
-    assert aug.stages.engine.held_mb == 2048 and aug.peak_memory_mb() >= before + 2048
+        engine._graphs[name] = Graphed(torch.clone)
+        engine._graphs[name].held = 2**30
+    assert engine.held_mb == 2048
+    allocated = {"now": 3 * 2**30, "peak": 4 * 2**30}
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: allocated["now"])
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: allocated["peak"])
+    cuda = torch.device("cuda")
+    assert (peak_memory_mb(cuda), peak_memory_mb(cuda, engine.held_mb)) == (4096, 5120)
 
 
 def test_the_whole_operator_through_recorded_parts(

@@ -32,6 +32,16 @@ def test_every_stored_run_is_whole(file) -> None:
         assert line["batch_kept"]
 
 
+@pytest.mark.parametrize("job", ["main", "cold"])
+def test_runs_on_other_machines_carry_their_commit_in_the_name(job: str) -> None:
+    runs = report._runs(job)
+    assert runs[0][1] == report.load(f"speed-{job}") and len(runs) > 2
+    for at, record in runs[1:]:
+        assert report.load(f"speed-{job}-{at}") == record
+    table = report._machines()
+    assert all(f"| {at} |" in table for at, _ in runs)
+
+
 def test_what_is_shown_follows_from_what_was_measured() -> None:
     record = report.load("speed-main")
     ours, peer, limit, shown = record["batches"][0], record["peer"], record["limit"], record["shown"]

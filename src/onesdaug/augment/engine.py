@@ -53,7 +53,7 @@ class Engine:
     @property
     def held_mb(self) -> float:
         """Memory of the device that recordings keep, beyond what the allocator counts as allocated."""
-        return sum(graphed.held for graphed in self._graphs.values()) / 2**20
+        return sum(graphed.held for graphed in list(self._graphs.values())) / 2**20
 
     def run(self, name: str, function: Function, *inputs: torch.Tensor) -> torch.Tensor:
         """`function(*inputs)`; under one name it must always be the same function of nothing but its inputs."""

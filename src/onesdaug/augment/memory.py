@@ -24,10 +24,14 @@ def reset_peak_memory(device: torch.device, free: bool = False) -> None:
         torch.cuda.reset_peak_memory_stats(device)
 
 
-def peak_memory_mb(device: torch.device) -> float:
-    """Peak since the reset on CUDA; elsewhere the process's peak resident set."""
+def peak_memory_mb(device: torch.device, held_mb: float = 0.0) -> float:
+    """Peak since the reset on CUDA; elsewhere the process's peak resident set.
+
+    What recorded graphs keep (`held_mb`) the allocator does not count: a replay needs it beside all that is allocated.
+    """
     if device.type == "cuda":
-        return torch.cuda.max_memory_allocated(device) / 2**20
+        now = torch.cuda.memory_allocated(device) / 2**20
+        return max(torch.cuda.max_memory_allocated(device) / 2**20, now + held_mb)
     if sys.platform == "win32":
         return 0.0
     import resource

@@ -207,7 +207,7 @@ class Augmenter:
 
     def peak_memory_mb(self) -> float:
         """Of the device since the last reset, with what recorded batches keep; on a CPU of the process."""
-        return peak_memory_mb(self.device) + self.stages.engine.held_mb
+        return peak_memory_mb(self.device, self.stages.engine.held_mb)
 
     def _run_chunk(self, rows: list[Row], tweaked: bool, memo: Memo) -> list[View]:
         """May run in several threads at once: only the device's queue is filled one batch at a time."""
