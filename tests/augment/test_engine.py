@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -349,6 +351,29 @@ def test_the_whole_operator_through_recorded_parts(
     for _ in range(3):
         assert (aug.tensors(images(3), k=3) - expected).abs().max() < 2e-5
     assert set(parts) == {"encode", "tokens", "denoise"} and parts["denoise"].records == 1
+
+
+def test_threads_do_not_mix_their_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A recording has one set of inputs: who comes between another's inputs and replay would change its result."""
+
+    class Slow(Replayed):
+        def record(self, static):
+            graph, static, out = super().record(static)
+
+            class Late:
+                def replay(_) -> None:
+                    time.sleep(0.001)
+                    graph.replay()
+
+            return Late(), static, out
+
+    monkeypatch.setattr("onesdaug.augment.engine.Graphed", Slow)
+    monkeypatch.setattr(Engine, "records", True)
+    monkeypatch.setattr(Engine, "_pool", None)
+    engine = Engine("max")
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(lambda i: engine.run("double", lambda x: 2 * x, torch.full((2,), float(i))), range(40)))
+    assert [row.tolist() for row in made] == [[2.0 * i] * 2 for i in range(40)]
 
 
 # -- errors for people ------------------------------------------------------------------------------------------------

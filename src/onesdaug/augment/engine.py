@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from threading import Lock
 from typing import Any
 
 import torch
@@ -26,6 +27,7 @@ class Engine:
         self.compiled, self.device = compiled, device or torch.device("cpu")
         self.fixed = compiled != "off"
         self._graphs: dict[str, Graphed] = {}
+        self._lock = Lock()
         if compiled == "max" and self.device.type == "cuda":
             torch.backends.cudnn.benchmark = True  # pays off where shapes never change, after seconds at the start
 
@@ -59,9 +61,10 @@ class Engine:
         """`function(*inputs)`; under one name it must always be the same function of nothing but its inputs."""
         if not self.records:
             return function(*inputs)
-        if name not in self._graphs:
-            self._graphs[name] = Graphed(function, self._pool)
-        return self._graphs[name](*inputs)
+        with self._lock:  # a recording has one set of inputs: no other thread comes between them and the replay
+            if name not in self._graphs:
+                self._graphs[name] = Graphed(function, self._pool)
+            return self._graphs[name](*inputs)
 
     @cached_property
     def _pool(self) -> Any:
