@@ -18,24 +18,25 @@ from tests.views.fake import Fake, contents, make
 
 
 class Overlapping(Fake):
-    """A fake that takes a while and says that three batches may be under way; remembers how many were."""
+    """A fake that says that three batches may be under way, and whose first ones wait until so many are."""
 
     overlap = 3
 
     def __init__(self, *args, **kw) -> None:
         super().__init__(*args, **kw)
-        self.lock, self.now, self.most, self.threads = threading.Lock(), 0, 0, set()
+        self.changed, self.now, self.most = threading.Condition(), 0, 0
 
     def run(self, rows, tweaked=False):
-        with self.lock:
+        with self.changed:
             self.now += 1
             self.most = max(self.most, self.now)
-            self.threads.add(threading.current_thread().name)
+            self.changed.notify_all()
+            self.changed.wait_for(lambda: self.most >= self.overlap, timeout=10)
         try:
-            time.sleep(0.03)
+            time.sleep(0.01)  # so that more could come
             return super().run(rows, tweaked)
         finally:
-            with self.lock:
+            with self.changed:
                 self.now -= 1
 
 
