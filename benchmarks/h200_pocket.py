@@ -109,7 +109,7 @@ class Run:
     def source(self, setting: dict[str, Any]) -> Any:
         from onesdaug.augment.config import AugmentConfig
         from onesdaug.augment.operator import Augmenter
-        from onesdaug.ensemble.sources import CropFlip
+        from onesdaug.ensemble.traditional import CropFlip
 
         if setting["model"] == "crop-flip":
             return CropFlip(**setting.get("config", {}))

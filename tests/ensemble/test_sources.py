@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from onesdaug.data.pixels import to_pil, to_tensor
-from onesdaug.ensemble.sources import CropFlip, ViewSource, as_source, row_seeds
+from onesdaug.ensemble.sources import ViewSource, as_source, row_seeds
+from onesdaug.ensemble.traditional import CropFlip, Traditional
 from onesdaug.errors import ConfigError
 
 
@@ -57,6 +58,7 @@ def test_crop_flip_stays_inside_the_image() -> None:
 def test_no_global_random_numbers_are_used() -> None:
     before = torch.random.get_rng_state()
     CropFlip().tensors(images(), 2)
+    Traditional().tensors(images(), 2)
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
@@ -69,6 +71,49 @@ def test_crop_flip_refuses_impossible_bounds(bad: dict[str, tuple[float, float]]
 def test_crop_flip_wants_one_seed_per_row() -> None:
     with pytest.raises(ConfigError, match="2 seeds for 3 images"):
         CropFlip().tensors(images(3), 1, seeds=[1, 2])
+
+
+def test_traditional_edits_are_the_same_in_any_batch_and_differ_by_number_and_seed() -> None:
+    x, source = images(4), Traditional()
+    together = source.tensors(x, 3)
+    assert together.shape == (4, 3, 3, 12, 16) and together.min() >= 0 and together.max() <= 1
+    order = torch.tensor([2, 0, 3, 1])
+    torch.testing.assert_close(source.tensors(x[order], 3), together[order], atol=1e-6, rtol=0)
+    assert not torch.equal(together[0, 0], together[0, 1])
+    assert not torch.equal(source.tensors(x, 1, seed=1)[:, 0], together[:, 0])
+
+
+def test_traditional_edits_of_no_strength_leave_the_image() -> None:
+    x = images(2)
+    still = Traditional(rotate=0, translate=0, scale=0, shear=0, jitter=0).tensors(x, 2)
+    torch.testing.assert_close(still, x[:, None].expand(-1, 2, -1, -1, -1), atol=1e-5, rtol=0)
+
+
+def test_traditional_rotation_keeps_distances_on_pictures_that_are_not_square() -> None:
+    """A disc stays a disc of its size: rotation happens where pixels are square."""
+    y, x = torch.meshgrid(torch.arange(48) - 23.5, torch.arange(96) - 47.5, indexing="ij")
+    radius = (x**2 + y**2).sqrt()
+    disc = (radius < 15).float().expand(1, 3, 48, 96)
+    views = Traditional(rotate=90, translate=0, scale=0, shear=0, jitter=0).tensors(disc, 6)[0]
+    assert (views - disc)[..., radius < 22].abs().mean() < 0.02  # farther out the edge is reflected
+
+
+@pytest.mark.parametrize(("place", "name"), [(0, "Brightness"), (1, "Contrast"), (2, "Color")])
+def test_traditional_colours_change_as_in_pil(place: int, name: str) -> None:
+    from PIL import ImageEnhance
+
+    from onesdaug.ensemble.traditional import _coloured
+
+    x, factors = images(1), torch.ones(1, 3)
+    factors[0, place] = 1.3
+    theirs = to_tensor(getattr(ImageEnhance, name)(to_pil(x)[0]).enhance(1.3))
+    assert (_coloured(x, factors)[0] - theirs).abs().max() < 2.5 / 255  # PIL rounds grey and its mean to bytes
+
+
+@pytest.mark.parametrize("bad", [{"scale": 1.0}, {"jitter": 2.0}, {"shear": 90.0}, {"translate": -0.1}])
+def test_traditional_refuses_impossible_strengths(bad: dict[str, float]) -> None:
+    with pytest.raises(ConfigError, match="scale in"):
+        Traditional(**bad)
 
 
 def test_function_gets_one_seed_per_image() -> None:

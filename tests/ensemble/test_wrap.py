@@ -16,7 +16,7 @@ from torch import nn
 
 from onesdaug import TestTimeEnsemble
 from onesdaug.data.pixels import to_pil, to_tensor
-from onesdaug.ensemble.sources import CropFlip
+from onesdaug.ensemble.traditional import CropFlip
 from onesdaug.ensemble.wrap import EnsembleDetails
 from onesdaug.errors import ConfigError
 

@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from os import PathLike
 from typing import Any, Protocol, runtime_checkable
 
-import numpy as np
-import torch
 from PIL import Image
 from torch import Tensor
-from torch.nn.functional import affine_grid, grid_sample
 
 from onesdaug.data.pixels import to_pil, to_tensor
 from onesdaug.errors import ConfigError
@@ -86,47 +83,3 @@ def row_seeds(batch: Tensor, seed: int = 0) -> list[str]:
     from onesdaug.augment.seeds import image_seed, tensor_digests
 
     return [image_seed(seed, digest) for digest in tensor_digests(batch)]
-
-
-@dataclass(frozen=True)
-class CropFlip:
-    """Traditional test-time augmentation, the baseline: a random resized crop, flipped half of the time.
-
-    `scale` bounds the part of the area that is kept, `ratio` the crop's aspect relative to the image's.
-    """
-
-    scale: tuple[float, float] = (0.6, 1.0)
-    ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    flip: bool = True
-
-    def __post_init__(self) -> None:
-        if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise ConfigError(f"CropFlip scale={self.scale}: parts of the area, 0 < low <= high <= 1")
-        if not 0 < self.ratio[0] <= self.ratio[1]:
-            raise ConfigError(f"CropFlip ratio={self.ratio}: aspect ratios, 0 < low <= high")
-
-    def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None, seed: int = 0) -> Tensor:
-        """(B, 3, H, W) → (B, K, 3, H, W); view (image, k) is the same in any batch."""
-        seeds = row_seeds(batch, seed) if seeds is None else seeds
-        if len(seeds) != len(batch):
-            raise ConfigError(f"{len(seeds)} seeds for {len(batch)} images: give one per row")
-        boxes = np.array([self._theta(row, view) for row in seeds for view in range(1, k + 1)], dtype=np.float32)
-        theta = torch.from_numpy(boxes.reshape(-1, 2, 3)).to(batch.device)
-        rows = batch.float().repeat_interleave(k, dim=0)
-        # one affine map is crop, resize and flip at once; a crop only ever grows: no antialiasing needed
-        grid = affine_grid(theta, list(rows.shape), align_corners=False)
-        made = grid_sample(rows, grid, mode="bilinear", padding_mode="border", align_corners=False)
-        return made.clamp(0, 1).reshape(len(batch), k, *batch.shape[1:])
-
-    def _theta(self, seed: int | str, view: int) -> list[list[float]]:
-        from onesdaug.augment.seeds import stream
-
-        rng = stream(seed, view, "shape")
-        area = rng.uniform(*self.scale)
-        aspect = np.exp(rng.uniform(*np.log(self.ratio)))
-        # side lengths as fractions of the image's; an aspect that does not fit is narrowed until it does
-        aspect = float(np.clip(aspect, area, 1 / area))
-        width, height = np.sqrt(area * aspect), np.sqrt(area / aspect)
-        x, y = rng.uniform(-1, 1, 2) * (1 - width, 1 - height)
-        mirror = -1.0 if self.flip and rng.random() < 0.5 else 1.0
-        return [[mirror * width, 0.0, x], [0.0, height, y]]
