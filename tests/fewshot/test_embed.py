@@ -23,6 +23,7 @@ class MeanColour:
 
     def __init__(self, fingerprint: str = "mean", die_after: int = 10**9) -> None:
         self.fingerprint, self.seen, self.die_after = fingerprint, 0, die_after
+        self.short_side = 84
 
     def embed(self, images: Tensor) -> Tensor:
         self.seen += len(images)
@@ -33,6 +34,8 @@ class MeanColour:
 
 class Darker:
     """View k is the image divided by 2^k."""
+
+    side = 0
 
     def describe(self) -> dict[str, Any]:
         return {"source": "darker"}
@@ -125,3 +128,97 @@ def test_views_from_a_folder(dataset: Dataset, tmp_path: Path) -> None:
     before = views.describe()
     (tmp_path / "manifest.jsonl").write_text("{}\n{}\n")
     assert resolve_views(str(tmp_path)).describe() != before
+
+
+# -- whole images for networks that look at more than the working size ----------------------------------------------
+
+
+def _files(folder: Path, size: tuple[int, int] | None = None) -> Path:
+    """Two classes of photographs of different sizes, or all of one."""
+    from tests.conftest import make_image
+
+    for number in range(8):
+        home = folder / "ab"[number // 4]
+        home.mkdir(parents=True, exist_ok=True)
+        make_image(number, size or (120 + 10 * (number % 3), 150)).save(home / f"{number}.png")
+    return folder
+
+
+def _encoder(short_side: int) -> Any:
+    from onesdaug.encoders.convnet import ConvNet
+    from onesdaug.encoders.load import wrap
+    from onesdaug.encoders.preprocess import Preprocess
+
+    torch.manual_seed(0)
+    return wrap(ConvNet(), Preprocess(resize=short_side, crop=84), 64, f"convnet at {short_side}")
+
+
+def _generator(side: int) -> Any:
+    from onesdaug.augment.config import preset
+    from onesdaug.augment.operator import Augmenter
+    from onesdaug.fewshot.views import augmenter_views
+
+    # geometry on a square of this side stands for a generator: it sees and returns pixels in the same way
+    return augmenter_views(Augmenter(None, preset("paper"), side=side), f"side {side}")
+
+
+@pytest.mark.parametrize(("size", "short_side"), [(None, 92), ((84, 84), 92), ((84, 84), 256)])
+def test_up_to_the_working_size_features_are_what_they_were(
+    tmp_path: Path, size: tuple[int, int] | None, short_side: int
+) -> None:
+    """FEAT's encoders with pocket's side, bit for bit; and any encoder where the files are of the working size."""
+    from onesdaug.data.decode import load_path
+
+    data = load_path(_files(tmp_path / "data", size), 84)
+    encoder, views = _encoder(short_side), _generator(96)
+    bank = embed(data, encoder, tmp_path / "b.safetensors", views, 2, dtype=torch.float32)
+    plain = as_batch(data.images)
+    made = views.make(data.images, data.ids, 2, 0)
+    expected = torch.stack([encoder.embed(plain), *(encoder.embed(column) for column in made.unbind(1))], dim=1)
+    assert torch.equal(bank.features, expected) and "pixels" not in bank.info.views
+
+
+def test_a_wide_encoder_and_a_wide_generator_get_whole_images(tmp_path: Path) -> None:
+    from onesdaug.data.decode import load_path
+    from onesdaug.data.images import load_image
+    from onesdaug.data.pixels import to_tensor
+
+    files = _files(tmp_path / "data")
+    data = load_path(files, 84)
+    pictures = [load_image(files / f"{name}.png") for name in data.ids]
+    narrow, wide = _encoder(92), _encoder(112)
+    views = _generator(512)
+    outputs = {tmp_path / "narrow.safetensors": narrow, tmp_path / "wide.safetensors": wide}
+    from onesdaug.fewshot.embed import embed_all
+
+    banks = list(embed_all(data, outputs, views, 1, dtype=torch.float32, chunk=3).values())
+    made = views.whole(pictures, data.ids, 1, 0)
+    assert [view.size for (view,) in made] == [picture.size for picture in pictures]
+    for bank, encoder in zip(banks, (narrow, wide), strict=True):
+        of_views = torch.cat([encoder.embed(to_tensor(view)[None]) for (view,) in made])
+        torch.testing.assert_close(bank.features[:, 1], of_views, atol=1e-5, rtol=1e-5)
+        assert bank.info.views["pixels"] == "whole images"
+    # the original is the encoder's own matter: the same in every bank of it, whoever drew the views
+    torch.testing.assert_close(banks[0].features[:, 0], narrow.embed(as_batch(data.images)))
+    whole = torch.cat([wide.embed(to_tensor(picture)[None]) for picture in pictures])
+    torch.testing.assert_close(banks[1].features[:, 0], whole, atol=1e-5, rtol=1e-5)
+    assert (whole - wide.embed(as_batch(data.images))).abs().max() > 1e-3  # the working size had lost something
+
+
+def test_a_folder_of_views_is_seen_whole_by_a_wide_encoder(tmp_path: Path) -> None:
+    from onesdaug.data.decode import load_path
+    from onesdaug.data.images import load_image
+    from onesdaug.data.pixels import to_tensor
+
+    files = _files(tmp_path / "data")
+    data, encoder = load_path(files, 84), _encoder(112)
+    for name in data.ids:
+        (tmp_path / "views" / name).parent.mkdir(parents=True, exist_ok=True)
+        load_image(files / f"{name}.png").rotate(180).save(tmp_path / "views" / f"{name}_view1.png")
+    (tmp_path / "views" / "manifest.jsonl").write_text("")
+    source = resolve_views(str(tmp_path / "views"))
+    bank = embed(data, encoder, tmp_path / "b.safetensors", source, 1, dtype=torch.float32)
+    turned = [to_tensor(load_image(files / f"{name}.png").rotate(180))[None] for name in data.ids]
+    torch.testing.assert_close(
+        bank.features[:, 1], torch.cat([encoder.embed(x) for x in turned]), atol=1e-5, rtol=1e-5
+    )

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from onesdaug.errors import DataError
+
+if TYPE_CHECKING:
+    from onesdaug.data.sources import Member
 
 
 @dataclass(frozen=True)
@@ -19,6 +23,7 @@ class Dataset:
     class_names: tuple[str, ...]
     ids: tuple[str, ...]  # "class/stem": names an image whatever its file type or layout
     fingerprint: str  # of the files it came from, see sources.fingerprint
+    members: tuple[Member, ...] = ()  # those files: what wants more than the working size reads them again
 
     def __post_init__(self) -> None:
         n = len(self.images)
@@ -58,4 +63,5 @@ class Dataset:
 
     def _rows(self, keep: list[int], names: tuple[str, ...], fingerprint: str) -> Dataset:
         rows = np.asarray(keep, dtype=np.int64)
-        return Dataset(self.images[rows], self.labels[rows], names, tuple(self.ids[i] for i in keep), fingerprint)
+        ids, members = tuple(self.ids[i] for i in keep), tuple(self.members[i] for i in keep if self.members)
+        return Dataset(self.images[rows], self.labels[rows], names, ids, fingerprint, members)

@@ -24,13 +24,18 @@ from onesdaug.errors import DataError, ImageError
 WORKING_SIZE = 92
 
 
-def decode_square(data: bytes, size: int, where: str = "image") -> NDArray[np.uint8]:
-    """Short side to `size` (bilinear with antialiasing, as FEAT), then the central size×size square."""
+def decode_whole(data: bytes, where: str = "image") -> Image.Image:
+    """The image at its own size."""
     try:
         with Image.open(io.BytesIO(data)) as opened:
-            image = ImageOps.exif_transpose(opened).convert("RGB")  # a phone's photographs lie upright
+            return ImageOps.exif_transpose(opened).convert("RGB")  # a phone's photographs lie upright
     except (OSError, UnidentifiedImageError, ValueError) as error:
         raise ImageError(f"{where} is not a readable image: {error}") from error
+
+
+def decode_square(data: bytes, size: int, where: str = "image") -> NDArray[np.uint8]:
+    """Short side to `size` (bilinear with antialiasing, as FEAT), then the central size×size square."""
+    image = decode_whole(data, where)
     width, height = image.size
     if min(width, height) != size:
         # torchvision's rule: the long side is truncated, not rounded
@@ -54,7 +59,7 @@ def decode(members: Sequence[Member], size: int = WORKING_SIZE, workers: int | N
         images[row] = decode_square(members[row].read(), size, members[row].where)
 
     # PIL releases the GIL while it decodes: threads are enough, and write straight into the array
-    with ThreadPoolExecutor(workers or min(16, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(workers or _workers()) as pool:
         for _ in pool.map(one, range(len(members))):
             pass
     return Dataset(
@@ -63,7 +68,33 @@ def decode(members: Sequence[Member], size: int = WORKING_SIZE, workers: int | N
         class_names=names,
         ids=tuple(m.id for m in members),
         fingerprint=fingerprint(members),
+        members=tuple(members),
     )
+
+
+def originals(dataset: Dataset, rows: slice) -> list[Image.Image]:
+    """Some of the images at their own sizes, for networks that want more pixels than the working size has."""
+    with ThreadPoolExecutor(_workers()) as pool:
+        return list(pool.map(lambda member: decode_whole(member.read(), member.where), dataset.members[rows]))
+
+
+def is_whole(dataset: Dataset) -> bool:
+    """Whether the working size is that of the files themselves, so that decoding lost nothing; reads headers only."""
+    square = dataset.images.shape[1:3]
+
+    def same(member: Member) -> bool:
+        try:
+            with Image.open(io.BytesIO(member.read())) as opened:
+                return opened.size == square
+        except (OSError, UnidentifiedImageError, ValueError) as error:
+            raise ImageError(f"{member.where} is not a readable image: {error}") from error
+
+    with ThreadPoolExecutor(_workers()) as pool:
+        return all(pool.map(same, dataset.members))
+
+
+def _workers() -> int:
+    return min(16, os.cpu_count() or 1)
 
 
 def load_path(
@@ -87,7 +118,7 @@ def load_members(
             raise DataError(f"{stored} does not hold the images it is named after; delete it")
         names = tuple(sorted({m.label for m in members}))
         labels = np.asarray([names.index(m.label) for m in members], dtype=np.int64)
-        return Dataset(images, labels, names, tuple(m.id for m in members), mark)
+        return Dataset(images, labels, names, tuple(m.id for m in members), mark, tuple(members))
     made = decode(members, size, workers)
     cache.mkdir(parents=True, exist_ok=True)
     partial = stored.with_suffix(f".{os.getpid()}.tmp.npy")

@@ -27,6 +27,11 @@ class Encoder:
         return self.preprocess.crop
 
     @property
+    def short_side(self) -> int:
+        """What it resizes the short side of an image to: smaller images are enlarged, larger ones lose pixels."""
+        return self.preprocess.resize
+
+    @property
     def device(self) -> torch.device:
         tensor = next(self.module.parameters(), None)
         return torch.device("cpu") if tensor is None else tensor.device

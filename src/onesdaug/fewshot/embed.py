@@ -1,22 +1,34 @@
-"""Embed a data set and its views once, in chunks that survive a kill, into a feature bank."""
+"""Embed a data set and its views once, in chunks that survive a kill, into a feature bank.
+
+Networks of up to `FRAME` pixels (FEAT's backbones, pocket) get the data set's working size, which FEAT's protocol
+resizes to anyway. Encoders and generators that look at more (ViT, Stable Diffusion) get the files' own pixels, and the
+views come back at the image's own size.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from onesdaug.data.dataset import Dataset
+from onesdaug.data.decode import is_whole, originals
+from onesdaug.data.pixels import to_tensor
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.bank import ORACLE, SCHEMA, BankInfo, FeatureBank, to_dtype
 from onesdaug.fewshot.views import Views, as_batch
+
+FRAME = 96  # px, the side up to which the working size serves
+WHOLE_CHUNK = 256  # whole images take more memory than squares of the working size
 
 
 class Encoder(Protocol):
@@ -24,6 +36,10 @@ class Encoder(Protocol):
 
     @property
     def fingerprint(self) -> str: ...
+
+    @property
+    def short_side(self) -> int:
+        """What it resizes the short side of an image to."""
 
     def embed(self, images: Tensor) -> Tensor:
         """(B, 3, H, W) in [0, 1] -> (B, d)."""
@@ -51,12 +67,12 @@ def embed_all(
     dtype: torch.dtype = torch.float16,
     chunk: int = 128,
     commit: str = "unknown",
-    originals: Mapping[Path, Tensor] | None = None,
+    known: Mapping[Path, Tensor] | None = None,
     progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[Path, FeatureBank]:
     """One bank for each encoder at its output; views cost far more than looking at them, so all look at the same ones.
 
-    `originals` gives, for an output, features (N, d) of the originals that are known from another bank.
+    `known` gives, for an output, features (N, d) of the originals that are known from another bank.
     Chunks lie beside the outputs until all are done, each under a name that hashes its images and all settings: a
     rerun takes up what a killed run left, and never what another setting made.
     """
@@ -68,6 +84,7 @@ def embed_all(
         about, maker = {"source": ORACLE}, None
     else:
         about, maker = (views.describe() if views else {"source": "none"}), views
+    pixels = Pixels(dataset, encoders.values(), maker)
     banks: dict[Path, FeatureBank] = {}
     jobs = []
     for output, encoder in encoders.items():
@@ -76,7 +93,7 @@ def embed_all(
             ids=tuple(dataset.ids),
             data=dataset.fingerprint,
             encoder=encoder.fingerprint,
-            views={**about, "k": k},
+            views={**about, "k": k, **({"pixels": "whole images"} if pixels.of_views(encoder) else {})},
             seed=seed,
             commit=commit,
         )
@@ -85,21 +102,21 @@ def embed_all(
             if _identity(there.info, there.features.dtype) == _identity(info, dtype):
                 banks[output] = there
                 continue
-        jobs.append(_Job(encoder, output, info, dtype, (originals or {}).get(output)))
+        jobs.append(_Job(encoder, output, info, dtype, (known or {}).get(output)))
     if not jobs:
         progress(len(dataset), len(dataset))
         return banks
+    chunk = min(chunk, WHOLE_CHUNK) if pixels.any_whole else chunk
     for start in range(0, len(dataset), chunk):
         rows = slice(start, start + chunk)
-        images, ids = dataset.images[rows], dataset.ids[rows]
-        pixels = images.tobytes()
-        waiting = [(job, file) for job in jobs if not (file := job.part(start, pixels)).is_file()]
+        content = dataset.images[rows].tobytes()
+        waiting = [(job, file) for job in jobs if not (file := job.part(start, content)).is_file()]
         if waiting:
-            plain = as_batch(images)
-            made = maker.make(images, ids, k, seed) if maker else None
+            seen = Chunk(dataset, rows, maker, k, seed)
             for job, file in waiting:
-                first = None if job.originals is None else job.originals[rows]
-                features = to_dtype(_encode(job.encoder, plain, made, first), dtype)
+                first = None if job.known is None else job.known[rows]
+                whole = pixels.of_original(job.encoder), pixels.of_views(job.encoder)
+                features = to_dtype(_encode(job.encoder, seen, whole, first), dtype)
                 temporary = file.with_suffix(".tmp")
                 save_file({"features": features}, temporary)
                 temporary.replace(file)
@@ -112,31 +129,88 @@ def embed_all(
     return banks
 
 
+class Pixels:
+    """Who looks at whole images, and who at squares of the working size."""
+
+    def __init__(self, dataset: Dataset, encoders: Iterable[Encoder], maker: Views | None) -> None:
+        self._maker = maker is not None and maker.side > FRAME
+        wide = self._maker or any(encoder.short_side > FRAME for encoder in encoders)
+        self.any_whole = wide and bool(dataset.members) and not is_whole(dataset)
+
+    def of_original(self, encoder: Encoder) -> bool:
+        return self.any_whole and encoder.short_side > FRAME
+
+    def of_views(self, encoder: Encoder) -> bool:
+        return self.any_whole and (self._maker or encoder.short_side > FRAME)
+
+
+class Chunk:
+    """Some images and their views, in squares or whole; each is made when the first encoder asks for it."""
+
+    def __init__(self, dataset: Dataset, rows: slice, maker: Views | None, k: int, seed: int) -> None:
+        self.dataset, self.rows, self.maker, self.k, self.seed = dataset, rows, maker, k, seed
+
+    def original(self, whole: bool) -> Tensor | list[Image.Image]:
+        return self._files if whole else as_batch(self.dataset.images[self.rows])
+
+    def views(self, whole: bool) -> Iterable[Tensor | Sequence[Image.Image]]:
+        """The columns of views."""
+        if self.maker is None:
+            return ()
+        return zip(*self._whole, strict=True) if whole else self._squares.unbind(1)
+
+    @cached_property
+    def _files(self) -> list[Image.Image]:
+        return originals(self.dataset, self.rows)
+
+    @cached_property
+    def _squares(self) -> Tensor:
+        assert self.maker is not None
+        return self.maker.make(self.dataset.images[self.rows], self.dataset.ids[self.rows], self.k, self.seed)
+
+    @cached_property
+    def _whole(self) -> list[list[Image.Image]]:
+        assert self.maker is not None
+        return self.maker.whole(self._files, self.dataset.ids[self.rows], self.k, self.seed)
+
+
 class _Job:
     """One bank that is being made."""
 
     def __init__(
-        self, encoder: Encoder, output: Path, info: BankInfo, dtype: torch.dtype, originals: Tensor | None
+        self, encoder: Encoder, output: Path, info: BankInfo, dtype: torch.dtype, known: Tensor | None
     ) -> None:
-        self.encoder, self.output, self.info, self.originals = encoder, output, info, originals
+        self.encoder, self.output, self.info, self.known = encoder, output, info, known
         self.base = _identity(info, dtype).encode()
         self.parts = output.with_name(output.name + ".parts")
         self.parts.mkdir(parents=True, exist_ok=True)
         self.files: list[Path] = []
 
-    def part(self, start: int, pixels: bytes) -> Path:
+    def part(self, start: int, content: bytes) -> Path:
         """The next chunk's file."""
-        key = hashlib.blake2b(self.base + pixels, digest_size=16).hexdigest()
+        key = hashlib.blake2b(self.base + content, digest_size=16).hexdigest()
         self.files.append(self.parts / f"{start:08d}-{key}.safetensors")
         return self.files[-1]
 
 
 @torch.inference_mode()
-def _encode(encoder: Encoder, originals: Tensor, views: Tensor | None, known: Tensor | None = None) -> Tensor:
-    """(B, 3, H, W) and (B, K, 3, H, W) -> (B, 1+K, d); column by column, so that a batch is never larger than B."""
-    columns = [encoder.embed(originals).float().cpu() if known is None else known.float()]
-    columns += [encoder.embed(column).float().cpu() for column in ([] if views is None else views.unbind(1))]
+def _encode(encoder: Encoder, chunk: Chunk, whole: tuple[bool, bool], known: Tensor | None = None) -> Tensor:
+    """(B, 1+K, d), column by column, so that a batch is never larger than B; `whole`: the original, the views."""
+    columns = [_look(encoder, chunk.original(whole[0])) if known is None else known.float()]
+    columns += [_look(encoder, column) for column in chunk.views(whole[1])]
     return torch.stack(columns, dim=1)
+
+
+def _look(encoder: Encoder, images: Tensor | Sequence[Image.Image]) -> Tensor:
+    """Features of a batch, or of pictures of any sizes, on the host."""
+    if isinstance(images, Tensor):
+        return encoder.embed(images).float().cpu()
+    sizes: dict[tuple[int, int], list[int]] = {}
+    for row, image in enumerate(images):
+        sizes.setdefault(image.size, []).append(row)
+    found = [encoder.embed(torch.stack([to_tensor(images[row]) for row in rows])) for rows in sizes.values()]
+    order = torch.tensor([row for rows in sizes.values() for row in rows]).argsort()
+    return torch.cat(found).float().cpu()[order]
 
 
 def _identity(info: BankInfo, dtype: torch.dtype) -> str:

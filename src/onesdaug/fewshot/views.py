@@ -1,4 +1,4 @@
-"""Where the views of a bank come from, by name: an Augmenter, crop and flip, or a folder of `onesdaug augment`."""
+"""Where the views of a bank come from, by name: an Augmenter, traditional edits, or a folder of `onesdaug augment`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
 from onesdaug.errors import DataError
@@ -16,9 +17,15 @@ from onesdaug.errors import DataError
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter
 
+TRADITIONAL = ("crop-flip", "traditional")  # view sources that need no generator and no files
+
 
 class Views(Protocol):
     """Makes K views of a chunk of images, and can say what they depend on."""
+
+    @property
+    def side(self) -> int:
+        """Of the square the maker draws on; 0 where it works at any size."""
 
     def describe(self) -> dict[str, Any]:
         """Everything but k and the seed that decides the views' pixels; JSON."""
@@ -26,21 +33,27 @@ class Views(Protocol):
     def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
         """(B, H, W, 3) uint8 and the images' ids -> (B, K, 3, H, W) in [0, 1]."""
 
+    def whole(self, images: list[Image.Image], ids: Sequence[str], k: int, seed: int) -> list[list[Image.Image]]:
+        """The same for images of any sizes: K views of each, at its size."""
+
 
 class MadeViews:
     """Views drawn on the spot by anything with `.tensors` (an Augmenter, CropFlip)."""
 
-    def __init__(self, maker: Any, about: dict[str, Any], device: torch.device | None = None) -> None:
+    def __init__(self, maker: Any, about: dict[str, Any], device: torch.device | None = None, side: int = 0) -> None:
         from onesdaug.ensemble.sources import as_source
 
         self.source = as_source(maker)
-        self.about, self.device = about, device
+        self.about, self.device, self.side = about, device, side
 
     def describe(self) -> dict[str, Any]:
         return self.about
 
     def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
         return self.source.tensors(as_batch(images).to(self.device or "cpu"), k, seed)
+
+    def whole(self, images: list[Image.Image], ids: Sequence[str], k: int, seed: int) -> list[list[Image.Image]]:
+        return self.source.images(images, k, seed)
 
 
 class FolderViews:
@@ -50,7 +63,7 @@ class FolderViews:
         from onesdaug.views.files import sha256_of
         from onesdaug.views.manifest import NAME
 
-        self.folder = folder
+        self.folder, self.side = folder, 0
         self.manifest = sha256_of(folder / NAME)  # names the pixels of every view in the folder
         if self.manifest is None:
             raise DataError(f"{folder} has no {NAME}: it was not written by `onesdaug augment`")
@@ -61,15 +74,22 @@ class FolderViews:
     def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
         from onesdaug.data.decode import decode_square
 
-        views = np.empty((len(ids), k, *images.shape[1:]), dtype=np.uint8)
-        for row, name in enumerate(ids):
-            for column in range(k):
-                file = self.folder / f"{name}_view{column + 1}.png"
-                if not file.is_file():
-                    raise DataError(f"no view {column + 1} of {name} in {self.folder} (looked for {file})")
-                views[row, column] = decode_square(file.read_bytes(), images.shape[1], str(file))
-        batch = as_batch(views.reshape(-1, *images.shape[1:]))
+        size = images.shape[1]
+        views = [decode_square(file.read_bytes(), size, str(file)) for name in ids for file in self._files(name, k)]
+        batch = as_batch(np.stack(views))
         return batch.view(len(ids), k, *batch.shape[1:])
+
+    def whole(self, images: list[Image.Image], ids: Sequence[str], k: int, seed: int) -> list[list[Image.Image]]:
+        from onesdaug.data.decode import decode_whole
+
+        return [[decode_whole(file.read_bytes(), str(file)) for file in self._files(name, k)] for name in ids]
+
+    def _files(self, name: str, k: int) -> list[Path]:
+        files = [self.folder / f"{name}_view{number}.png" for number in range(1, k + 1)]
+        for number, file in enumerate(files, start=1):
+            if not file.is_file():
+                raise DataError(f"no view {number} of {name} in {self.folder} (looked for {file})")
+        return files
 
 
 def as_batch(images: NDArray[np.uint8]) -> Tensor:
@@ -78,17 +98,17 @@ def as_batch(images: NDArray[np.uint8]) -> Tensor:
 
 
 def resolve_views(source: str, preset: str | None = None, device: str = "auto") -> Views:
-    """`crop-flip`, a folder written by `onesdaug augment`, or the name of an Augmenter's model."""
+    """`crop-flip`, `traditional`, a folder written by `onesdaug augment`, or the name of an Augmenter's model."""
     from onesdaug.views.manifest import NAME
 
-    if source == "crop-flip":
+    if source in TRADITIONAL:
         from dataclasses import asdict
 
-        from onesdaug.ensemble.sources import CropFlip
+        from onesdaug.ensemble import traditional
         from onesdaug.generators.machine import pick_device
 
-        crop_flip = CropFlip()
-        return MadeViews(crop_flip, {"source": source, **asdict(crop_flip)}, pick_device(device))
+        edits = traditional.CropFlip() if source == "crop-flip" else traditional.Traditional()
+        return MadeViews(edits, {"source": source, **asdict(edits)}, pick_device(device))
     if (Path(source) / NAME).is_file():
         return FolderViews(Path(source))
     from onesdaug.augment.operator import Augmenter
@@ -100,4 +120,4 @@ def augmenter_views(augmenter: Augmenter, name: str) -> MadeViews:
     """The views of an Augmenter that is there already, under a name for people."""
     config = augmenter.config.model_dump(mode="json")
     about = {"source": name, "config": config, "generator": augmenter.fingerprint}
-    return MadeViews(augmenter, about, augmenter.device)
+    return MadeViews(augmenter, about, augmenter.device, augmenter.side or 0)

@@ -30,7 +30,7 @@ from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import ConfigError, DataError, OnesdaugError
 from onesdaug.fewshot.bank import ORACLE, FeatureBank
 from onesdaug.fewshot.checkpoint import load_head
-from onesdaug.fewshot.embed import embed_all
+from onesdaug.fewshot.embed import FRAME, embed_all
 from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
 from onesdaug.fewshot.heads import Head, build_head
 from onesdaug.fewshot.views import Views, augmenter_views, resolve_views
@@ -230,7 +230,9 @@ class Workshop:
         data = self.data_mark(want.data)  # first: without images, what else is missing does not matter
         about = self._about(want)
         encoder, _ = self.classifier(want.classifier, want.data)
-        identity = [data, encoder.fingerprint, about, self.settings.seed]
+        views = self.views(want.row, want.generator)
+        wide = encoder.short_side > FRAME or (not isinstance(views, str | None) and views.side > FRAME)
+        identity = [data, encoder.fingerprint, about, self.settings.seed, *(["whole images"] if wide else [])]
         digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=6).hexdigest()
         name = f"{Path(want.data).name}-{want.classifier.encoder[want.data]}-{about['source']}-{digest}.safetensors"
         return self.settings.work / "banks" / name.replace("/", "_").replace(":", "_")
@@ -274,7 +276,7 @@ class Workshop:
                     seed=self.settings.seed,
                     chunk=CHUNK.get(self.device.type, GPU_CHUNK),
                     commit=self.settings.commit,
-                    originals={path: plain for path, plain in seen.items() if plain is not None},
+                    known={path: plain for path, plain in seen.items() if plain is not None},
                     progress=_Every(10.0, self.settings.log),
                 )
             self._banks.update(made)
