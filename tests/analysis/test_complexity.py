@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onesdaug.analysis.complexity import compare, complexity, sum_norms
+from onesdaug.analysis.complexity import compare, complexity, generalization_gap, sum_norms
 from onesdaug.errors import ConfigError, DataError
 
 
@@ -64,6 +65,48 @@ def test_the_same_signs_before_and_after() -> None:
     alone = noisy.before.standard_error / noisy.before.value
     assert 0 < noisy.ratio_error < alone / 2
     assert torch.equal(sum_norms(features, 300, 5), sum_norms(features, 300, 5))
+
+
+@settings(max_examples=20)
+@given(seed=st.integers(0, 2**31), heavy=st.booleans(), shift=st.floats(0, 3))
+def test_the_gap_stays_below_both_bounds(seed: int, heavy: bool, shift: float) -> None:
+    """The third proposition, on any features: gap <= 2·complexity <= 2B·radius/√m."""
+    made = torch.Generator().manual_seed(seed)
+    features, labels = torch.randn(60, 5, generator=made), torch.arange(60) % 3
+    features = (features.pow(3) if heavy else features) + shift * labels[:, None]
+    found = generalization_gap(features, labels, 1.5, m=20, draws=200)
+    assert found.value - 3 * found.standard_error <= found.complexity_bound <= found.radius_bound
+    assert generalization_gap(features / 2, labels, 3.0, m=20, draws=200).value == pytest.approx(found.value)
+
+
+def test_the_gap_is_a_supremum_that_is_reached() -> None:
+    """Against a search over directions w on the circle, for the very samples that were drawn."""
+    features, labels = torch.randn(40, 2, generator=torch.Generator().manual_seed(3)), torch.arange(40) % 2
+    found = generalization_gap(features, labels, m=8, draws=50)
+    angles = torch.linspace(0, 2 * math.pi, 3601)[:-1]
+    w = torch.stack([angles.cos(), angles.sin()], dim=1).double()
+    rng, x, members = np.random.default_rng(0), features.double(), [np.arange(0, 40, 2), np.arange(1, 40, 2)]
+    largest = []
+    for _ in range(50):
+        pair = rng.choice(2, 2, replace=False)
+        sides, part = rng.integers(0, 2, 8), rng.random(8)
+        rows = np.array([members[pair[s]][int(p * 20)] for s, p in zip(sides, part, strict=True)])
+        rng.integers(0, 2, 8)  # the signs of the complexity
+        y = torch.from_numpy(1.0 - 2.0 * sides)
+        true = -(w @ (x[members[pair[0]]].mean(0) - x[members[pair[1]]].mean(0))) / 2  # E[-y·w·Ω]
+        empirical = -(w @ (y @ x[rows] / 8))
+        largest.append(float((true - empirical).max()))
+    assert found.value == pytest.approx(np.mean(largest), rel=1e-5)
+
+
+def test_the_gap_shrinks_with_the_sample() -> None:
+    features, labels = torch.randn(200, 4, generator=torch.Generator().manual_seed(4)), torch.arange(200) % 4
+    few, many = (generalization_gap(features, labels, m=m) for m in (10, 160))
+    assert many.value == pytest.approx(few.value / 4, rel=0.1)
+    with pytest.raises(DataError, match="two classes or more"):
+        generalization_gap(features, torch.zeros(200))
+    with pytest.raises(ConfigError, match="two draws or more"):
+        generalization_gap(features, labels, draws=1)
 
 
 def test_mistakes_are_explained() -> None:

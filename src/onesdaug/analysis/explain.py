@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from onesdaug.analysis import complexity, radius, risk
+from onesdaug.analysis.complexity import Gap, generalization_gap
 from onesdaug.analysis.faithfulness import Faithfulness, agreements, cosines, diversities, measure
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.bank import FeatureBank
@@ -44,6 +45,7 @@ class Explanation:
     radius: dict[radius.Centre, radius.Radius]
     overlap: tuple[float, float]  # before, after; lower is better
     complexity: complexity.Change
+    gap: tuple[Gap, Gap]  # before, after
     faithfulness: Faithfulness  # by the classifier's own features
     splits: tuple[Split, ...]
 
@@ -59,7 +61,7 @@ class Explanation:
         up, down = (sum(sign * g.difference > 0 for g in self.classes.values()) for sign in (1, -1))
         before, after = self.overlap
         moved = "nearer to" if after < before else "farther from"
-        largest, change, seen = self.radius["origin"], self.complexity, self.faithfulness
+        largest, change, seen, gap = self.radius["origin"], self.complexity, self.faithfulness, self.gap
         spread = f", diversity between views {seen.diversity.mean:.3f}" if seen.diversity else ""
         said = [
             f"Views {self.verdict}: {self.task.way}-way {self.task.shot}-shot accuracy "
@@ -91,6 +93,10 @@ class Explanation:
             f"the images.",
             f"Rademacher complexity at B = 1 went from {change.before.value:.4f} to {change.after.value:.4f}, the "
             f"paper's bound from {change.before.radius_bound:.4f} to {change.after.radius_bound:.4f}.",
+            f"The expected largest gap between true and empirical risk (linear loss, two classes, m = {gap[0].m}) "
+            f"went from {gap[0].value:.4f} to {gap[1].value:.4f}; the bound by complexity from "
+            f"{gap[0].complexity_bound:.4f} to {gap[1].complexity_bound:.4f}, by radius from "
+            f"{gap[0].radius_bound:.4f} to {gap[1].radius_bound:.4f}.",
             self._why(),
         ]
         return said + self._contrary()
@@ -125,6 +131,7 @@ class Explanation:
         changes = {
             "largest norm": largest.after - largest.before,
             "complexity": self.complexity.after.value - self.complexity.before.value,
+            "generalisation gap": self.gap[1].value - self.gap[0].value,
             "overlap": self.overlap[1] - self.overlap[0],
         }
         if self.votes is not None:
@@ -165,6 +172,7 @@ def explain(bank: FeatureBank, head: Head, task: Task, use: ViewUse) -> Explanat
         radius={centre: radius.measure(originals, averaged, bank.labels, centre) for centre in radius.CENTRES},
         overlap=(radius.overlap(originals, bank.labels), radius.overlap(averaged, bank.labels)),
         complexity=complexity.compare(originals, averaged, draws=256),
+        gap=(generalization_gap(originals, bank.labels), generalization_gap(averaged, bank.labels)),
         faithfulness=measure(originals, columns, bank.labels),
         splits=_splits(originals, columns, bank.labels, episodes, delta),
     )
