@@ -97,7 +97,8 @@ def peer_job(run: Run) -> None:
 
 def _main_shown(result: dict[str, Any]) -> dict[str, Any]:
     ours = result["batches"][0]
-    paper, *_, best = (line["views_per_second"] for line in result["peer"])
+    paper, *_ = (line["views_per_second"] for line in result["peer"])
+    best = max(line["views_per_second"] for line in result["peer"] if "compiled" in line["what"])
     return {
         "views_per_second": ours["views_per_second"], "wanted": 32.0,
         "share_of_limit": ours["share_of_limit"], "wanted_share": 0.69,

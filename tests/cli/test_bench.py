@@ -44,7 +44,8 @@ def test_every_stage_on_tiny_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(0 < row["share_of_limit"] < 5 for row in found["batches"])
     assert sum(found["limit"]["by_stage"].values()) == pytest.approx(found["limit"]["flops_per_view"])
     table = {(t["solver"], t["noise_level"]): t for t in found["efficiency"]}
-    assert len(table) == 8 and table["dpm++", 0.75]["paper"] == 0.23 and table["ddpm", 1.0]["steps_run"] == 20
+    assert len(table) == 8 and table["dpm++", 0.75]["paper"] == 0.23
+    assert table["ddpm-ancestral", 1.0]["steps_run"] == 20 and table["dpm++", 0.75]["eager"]["calls"] > 0
     assert [p["images"] for p in found["growth"]["over_images"]][:3] == [2, 4, 8]
     assert found["folder"]["images"] == 4 and found["folder"]["views_per_second"] > 0
     assert [line["steps_run"] for line in found["peer"]] == [7, 7]
@@ -114,5 +115,52 @@ def test_the_peer_treats_rows_one_by_one_and_can_be_compiled(monkeypatch: pytest
     assert (one[0] - two[0]).abs().max() < 1e-4 and (one[1:] - two[1:]).abs().max() > 0.02
     peer.channels_last()
     peer.compile()
+    peer.compile_encoder()
     assert (peer.views(x, 10, 0.75, 9.0) - one).abs().max() < 1e-3
     torch._dynamo.reset()
+
+
+def test_the_peer_gets_every_switch_that_ours_gets(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch's global switches are set before the first line of either side, and stand beside every rate."""
+    from onesdaug.bench.measure import rate
+    from onesdaug.bench.peer import compare
+
+    monkeypatch.setattr(speed, "BACKEND", "eager")
+    state = {"cudnn.benchmark": False}
+    set_by: list[str] = []
+
+    def switch(mode: str, device: torch.device) -> None:
+        set_by.append(mode)
+        state["cudnn.benchmark"] = mode == "max"
+
+    monkeypatch.setattr(speed, "set_switches", switch)
+    monkeypatch.setattr(speed, "switches", lambda: dict(state))
+    monkeypatch.setattr("onesdaug.bench.measure.switches", lambda: dict(state))
+    subject = load(TINY, preset("paper-fast"))
+    lines = compare(subject, 2, 0.0)
+    assert [line["what"].removeprefix("diffusers, ") for line in lines] == [
+        "eager, one at a time",
+        "eager, float32, channels_last",
+        "compiled UNet and decoder",
+        "compiled UNet, decoder and encoder",
+    ]
+    ours = rate(subject, 2, 0.0)
+    assert set_by == ["max"] and all(
+        line["switches"] == ours["switches"] == {"cudnn.benchmark": True} for line in lines
+    )
+    torch._dynamo.reset()
+
+
+def test_only_the_engine_that_compiles_sets_switches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Building an augmenter changes nothing for the process: what it changes, `accelerate` and `compare` ask for."""
+    from onesdaug.augment.engine import Engine
+
+    before = speed.switches()
+    monkeypatch.setattr(torch.backends.cudnn, "benchmark", False)
+    Engine("max", torch.device("cuda"))
+    assert torch.backends.cudnn.benchmark is False
+    speed.set_switches("regional", torch.device("cuda"))
+    speed.set_switches("max", torch.device("cpu"))
+    assert torch.backends.cudnn.benchmark is False
+    speed.set_switches("max", torch.device("cuda"))
+    assert torch.backends.cudnn.benchmark is True and set(speed.switches()) == set(before)

@@ -15,21 +15,19 @@ import torch
 from onesdaug.augment.graphs import Graphed
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
-from onesdaug.generators.speed import Compile, check_compile
+from onesdaug.generators.speed import Compile, check_compile, set_switches
 
 Function = Callable[..., torch.Tensor]
 
 
 class Engine:
-    """Runs the parts of one `Stages`. Without compilation it does nothing but call them."""
+    """Runs the parts of one `Stages`. Without compilation it does nothing but call them, unless told to use graphs."""
 
-    def __init__(self, compiled: Compile = "off", device: torch.device | None = None) -> None:
+    def __init__(self, compiled: Compile = "off", device: torch.device | None = None, graphs: bool = False) -> None:
         self.compiled, self.device = compiled, device or torch.device("cpu")
-        self.fixed = compiled != "off"
+        self.fixed = compiled != "off" or graphs
         self._graphs: dict[str, Graphed] = {}
         self._lock = Lock()
-        if compiled == "max" and self.device.type == "cuda":
-            torch.backends.cudnn.benchmark = True  # pays off where shapes never change, after seconds at the start
 
     @classmethod
     def of(cls, generator: Generator | None, device: torch.device) -> Engine:
@@ -82,6 +80,7 @@ def accelerate(generator: Generator, mode: Compile, device: torch.device) -> Non
     check_compile(mode, device)
     if mode == "off":
         return
+    set_switches(mode, device)
     make = getattr(generator, "accelerate", None)
     if make is None:
         raise ConfigError(f"this generator has no `accelerate`: it cannot be compiled with {mode!r}; leave it off")

@@ -15,7 +15,8 @@ from onesdaug.augment.memory import reset_peak_memory
 from onesdaug.augment.operator import Augmenter
 from onesdaug.bench.clock import Timed, repeat
 from onesdaug.bench.subject import Subject
-from onesdaug.studies.result import Timing
+from onesdaug.generators.speed import switches
+from onesdaug.studies.result import Spread, Timing
 from onesdaug.studies.spec import Speed
 
 Record = dict[str, Any]
@@ -44,7 +45,7 @@ def efficiency(subject: Subject, grid: Speed, batch: int, seconds: float) -> Ite
                 steps=steps,
                 noise_level=level,
                 steps_run=len(single.table),
-                seconds=one.median,
+                eager=Spread.of(one.each),
                 batch=batch,
                 batch_seconds=views(many, images, share).sustained / batch,
                 peak_memory_mb=memory,
@@ -84,6 +85,7 @@ def rate(subject: Subject, batch: int, seconds: float, **settings: Any) -> Recor
         "peak_memory_mb": augmenter.peak_memory_mb(),
         "cuda_graphs": augmenter.stages.engine.records,
         "batch_kept": augmenter.batch_size == batch,  # false: memory ran out and it was halved
+        "switches": switches(),
     }
 
 

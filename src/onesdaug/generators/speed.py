@@ -41,6 +41,21 @@ def check_compile(mode: str, device: torch.device) -> None:
         raise ConfigError(f"compile {mode!r} on a GPU needs the package triton, which torch brings")
 
 
+def set_switches(mode: str, device: torch.device) -> None:
+    """What `max` changes for the whole process. A comparison sets it before either side is measured."""
+    if mode == "max" and device.type == "cuda":
+        torch.backends.cudnn.benchmark = True  # pays off where shapes never change, after seconds at the start
+
+
+def switches() -> dict[str, bool | str]:
+    """torch's global switches that decide speed, as they stand: stored beside every rate."""
+    return {
+        "cudnn.benchmark": torch.backends.cudnn.benchmark,
+        "cudnn.allow_tf32": torch.backends.cudnn.allow_tf32,
+        "float32_matmul_precision": torch.get_float32_matmul_precision(),
+    }
+
+
 def start_workers(mode: str, device: torch.device) -> None:
     """Start now what takes seconds and leaves Python free to import and load models meanwhile."""
     if mode != "off" and BACKEND == "inductor" and device.type == "cuda":
