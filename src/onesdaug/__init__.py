@@ -1,4 +1,4 @@
-"""One-shot test-time generative data augmentation: one image in, K class-faithful views out."""
+"""One-shot test-time generative data augmentation: one image in, K views out."""
 
 from __future__ import annotations
 

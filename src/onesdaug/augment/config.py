@@ -26,7 +26,10 @@ class AugmentConfig(BaseModel):
     )
     noise_space: Literal["latent", "pixel"] = Field("latent", description="add the noise after or before encoding")
     steps: int = Field(20, ge=1, le=1000, description="denoising steps of a full run; eta decides how many are run")
-    solver: Literal["ddpm", "ddpm-ancestral", "ddim", "dpm++"] = "ddpm"
+    solver: Literal["ddpm", "ddpm-ancestral", "ddim", "dpm++"] = Field(
+        "ddpm-ancestral",
+        description="ddpm-ancestral is DDPM as usually run; ddpm is the paper's equation read literally (sigma 0)",
+    )
     guidance: float = Field(9.0, ge=1, description="classifier-free guidance scale; 1 is off")
     guidance_interval: tuple[float, float] = Field(
         (0.0, 1.0), description="share of the schedule, t/T from and to, in which guidance is on"
@@ -57,6 +60,11 @@ class AugmentConfig(BaseModel):
     def conditioned(self) -> bool:
         """Whether the image branch takes part: image_scale 0 means the same as condition=False."""
         return self.condition and self.image_scale > 0
+
+    @property
+    def from_condition_alone(self) -> bool:
+        """Whether nothing of the image enters but through the condition: tweak and noising have no effect then."""
+        return self.noise_level == 1.0
 
     def digest(self) -> str:
         """Name of these settings, for cache keys."""

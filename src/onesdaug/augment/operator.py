@@ -1,4 +1,4 @@
-"""The 1S-DAug operator A(x) = Den(Noi(T(x)); x): one image in, K class-faithful views out."""
+"""The 1S-DAug operator A(x) = Den(Noi(T(x)); x): one image in, K views out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from onesdaug.augment.batch import Arriving, Cost, Row, View, finish, launcher, 
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
 from onesdaug.augment.engine import accelerate
-from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas
+from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas, to_square
 from onesdaug.augment.memory import is_out_of_memory, peak_memory_mb, reset_peak_memory
 from onesdaug.augment.seeds import Seed, image_seed, tensor_digests
 from onesdaug.augment.solvers import Table
@@ -192,6 +192,23 @@ class Augmenter:
         if not parts:
             return batch.new_zeros((count, k, 3, height, width), dtype=torch.float32)
         return torch.cat([views for views, _ in parts]).reshape(count, k, 3, height, width)
+
+    @torch.no_grad()
+    def round_trip(self, batch: torch.Tensor) -> torch.Tensor:
+        """Dec(Enc(x)) of a (B, 3, H, W) batch: what the autoencoder alone makes of an image."""
+        if self.generator is None:
+            raise ConfigError("there is no generator, so no autoencoder: a round trip needs one")
+        check_batch(batch)
+        height, width = batch.shape[-2:]
+        geo, generator = geometry(height, width, self.side, self.config.fit), self.generator
+
+        def make(chunk: list[torch.Tensor]) -> torch.Tensor:
+            canvas = to_canvas(torch.stack(chunk).to(self.device, torch.float32), geo)
+            square = generator.decode(generator.encode(to_square(canvas, geo).contiguous())).float()
+            return torch.as_tensor(resize(from_square(square, canvas, geo), height, width)).to(batch.device)
+
+        parts = self._chunks(list(batch), make)
+        return torch.cat(parts) if parts else batch.float()
 
     def summary(self) -> str:
         """What will really be run, in one line."""

@@ -21,7 +21,7 @@ from onesdaug.errors import OnesdaugError
 
 app = typer.Typer(
     name="onesdaug",
-    help="One-shot test-time generative data augmentation: one image in, K class-faithful views out.",
+    help="One-shot test-time generative data augmentation: one image in, K views out.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

@@ -76,7 +76,8 @@ def _block(
             # traditional views are shown with all of them; of generated ones every number, as the paper does
             counts = (bank.k,) if source in TRADITIONAL else range(1, bank.k + 1)
             results = evaluate(bank, scorer, [task], [ViewUse(n, n) for n in counts])
-            baseline, *others = (to_row(source, result) for result in results)
+            level = bank.info.views.get("config", {}).get("noise_level")
+            baseline, *others = (to_row(source, result, level) for result in results)
             if rows and (rows[0].result.episodes, rows[0].result.accuracy) != (
                 baseline.result.episodes,
                 baseline.result.accuracy,

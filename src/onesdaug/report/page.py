@@ -14,9 +14,9 @@ from onesdaug.report.table import COLUMNS, Block, Origin, Row, cells, task_line
 
 TITLE = "onesdaug: views of one image for a frozen model"
 LEAD = (
-    "The 1S-DAug operator makes K views of a single image that keep its class, by a random shape tweak, noise up to a "
-    "chosen level and denoising conditioned on the original; a frozen classifier then averages its features, half the "
-    "weight on the original and half shared by the views."
+    "The 1S-DAug operator makes K views of a single image by a random shape tweak, noise up to a chosen level and "
+    "denoising conditioned on the original; a frozen classifier then averages its features, half the weight on the "
+    "original and half shared by the views."
 )
 FULL_FIGURES = "docs/pocket.md"
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Literal
 
 from onesdaug.fewshot.bank import BankInfo
 from onesdaug.fewshot.evaluate import Result
+from onesdaug.studies.result import CONDITION_ALONE, OPERATOR
 
 if TYPE_CHECKING:
     from rich.table import Table
 
 Kind = Literal["baseline", "traditional", "generative"]
 # sources of views that draw nothing new: classical test-time augmentation
-TRADITIONAL = {"crop-flip": "crop + flip", "shape": "shape tweak"}
+TRADITIONAL = {"crop-flip": "crop + flip", "traditional": "traditional edits", "shape": "shape tweak"}
 
 
 COLUMNS = ("method", "accuracy, %", "paired difference", "relative")
@@ -61,19 +62,27 @@ class Cells:
     relative: str = ""
 
 
-def method_name(source: str, views: int) -> str:
-    """`1S-DAug-2 · pocket` as the paper counts views, or the traditional method with their number."""
+def method_name(source: str, views: int, noise_level: float | None = None) -> str:
+    """`1S-DAug-2 · pocket, noise 0.85` as the paper counts views, or another method with their number.
+
+    `pocket@0.7` is a further source of the same generator. At noise level 1 nothing of the image enters but through
+    the condition: that is not the paper's operator, and not called so.
+    """
     if views == 0:
         return "no views (baseline)"
+    count = f"{views} view{'s' * (views != 1)}"
     if source in TRADITIONAL:
-        return f"{TRADITIONAL[source]}, {views} view{'s' * (views != 1)}"
-    return f"1S-DAug-{views} · {source}"
+        return f"{TRADITIONAL[source]}, {count}"
+    generator = source.partition("@")[0]
+    if noise_level == 1:
+        return f"{CONDITION_ALONE}, {count} · {generator}"
+    return f"{OPERATOR}-{views} · {generator}" + ("" if noise_level is None else f", noise {noise_level:g}")
 
 
-def to_row(source: str, result: Result) -> Row:
+def to_row(source: str, result: Result, noise_level: float | None = None) -> Row:
     """A row of the table from a result of `evaluate` on the views of `source`."""
     kind: Kind = "baseline" if result.baseline else "traditional" if source in TRADITIONAL else "generative"
-    return Row(method_name(source, result.use.query), kind, result)
+    return Row(method_name(source, result.use.query, noise_level), kind, result)
 
 
 def cells(row: Row) -> Cells:
