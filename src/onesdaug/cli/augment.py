@@ -27,6 +27,7 @@ _FLAGS = {
     "shape.stretch": "shape-aug-stretch",
     "shape.translate": "shape-aug-translate",
     "shape.perspective": "shape-aug-persp",
+    "shape.flip": "shape-aug-flip",
 }
 
 
@@ -67,7 +68,7 @@ def augment(
         int | None, typer.Option(rich_help_panel=_OPERATOR, help="Denoising steps of a full run.")
     ] = None,
     solver: Annotated[
-        str | None, typer.Option(rich_help_panel=_OPERATOR, help="ddpm, ddpm-ancestral, ddim or dpm++.")
+        str | None, typer.Option(rich_help_panel=_OPERATOR, help="ddpm-ancestral, ddpm (sigma 0), ddim or dpm++.")
     ] = None,
     cfg: Annotated[
         float | None, typer.Option(rich_help_panel=_OPERATOR, help="Classifier-free guidance; 1 is off.")
@@ -113,6 +114,10 @@ def augment(
     ] = None,
     shape_aug_persp: Annotated[
         float | None, typer.Option(rich_help_panel=_SHAPE, help="Corner jitter, ± this part of the side.")
+    ] = None,
+    shape_aug_flip: Annotated[
+        bool | None,
+        typer.Option("--shape-aug-flip/--no-shape-aug-flip", rich_help_panel=_SHAPE, help="Mirror half of the views."),
     ] = None,
     model: Annotated[
         str,
@@ -187,6 +192,7 @@ def augment(
         "stretch": shape_aug_stretch,
         "translate": shape_aug_translate,
         "perspective": shape_aug_persp,
+        "flip": shape_aug_flip,
     }
     from onesdaug.augment.operator import default_preset
 
