@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from onesdaug.statistics import Summary, mean_ci, paired
+from onesdaug.studies.accuracy import KINDS
 from onesdaug.studies.result import (
     Answer,
     Cell,
@@ -20,6 +21,7 @@ from onesdaug.studies.result import (
     Paper,
     Sheet,
     Simulation,
+    Spread,
     StudyResult,
     Theory,
     Timing,
@@ -86,19 +88,22 @@ def _panel(
     tta: dict[tuple[int, int], Scores] = {}
     yield Cell(**where, row="none", label="no views", kind="baseline", accuracy=mean_ci(base), paper=paper("none"))
     for row in study.rows:
-        for generator in GENERATORS if row.views == "generated" else ("",):
+        for generator in GENERATORS if row.views in ("generated", "round-trip") else ("",):
             for support, query in row.uses or study.uses:
                 delta = DELTAS.get(row.id, 0.0) + GENERATORS.get(generator, 0.0)
                 mine = np.clip(base + rng.normal(delta * (1 + 0.2 * (support + query)), 0.05, EPISODES), 0, 1)
                 if row.id == "crop-flip":
                     tta[support, query] = mine
                 other = tta.get((support, query))
-                kind = {"generated": "generative", "oracle": "oracle"}.get(row.views, "traditional")
+                kind = KINDS.get(row.views, "traditional")
+                level = row.config.get("noise_level", 1.0 if generator == "pocket-imagenet" else 0.85)
+                alone = row.label == "1S-DAug" and level == 1
                 yield Cell(
                     **where,
                     row=row.id,
-                    label=row.label,
-                    kind=kind,  # type: ignore[arg-type]
+                    label="condition alone" if alone else row.label,
+                    noise_level=level if row.views == "generated" else None,
+                    kind=kind,
                     generator=generator,
                     support=support,
                     query=query,
@@ -143,6 +148,8 @@ def theory(classes: int = 20) -> StudyResult:
                     data="miniimagenet",
                     classifier=classifier.name,
                     generator=generator,
+                    label="condition alone" if generator == "pocket-imagenet" else "1S-DAug",
+                    noise_level=1.0 if generator == "pocket-imagenet" else 0.85,
                     shot=1,
                     k=3,
                     gain=paired(base + rng.normal(delta, 0.05, EPISODES), base),
@@ -165,6 +172,12 @@ def theory(classes: int = 20) -> StudyResult:
                     complexity_after=0.1012,
                     bound_before=0.2101,
                     bound_after=0.1734,
+                    gap_before=0.81,
+                    gap_after=0.62,
+                    gap_complexity_before=1.4,
+                    gap_complexity_after=1.1,
+                    gap_radius_before=2.2,
+                    gap_radius_after=1.8,
                     cosine=_summary(0.7),
                     agreement=_summary(0.6),
                     original_agreement=_summary(0.72),
@@ -202,6 +215,10 @@ def _result(study: Study, **parts: object) -> StudyResult:
     return StudyResult(**shared, **parts)  # type: ignore[arg-type]
 
 
+def _spread(median: float) -> Spread:
+    return Spread(median=median, low=0.9 * median, high=1.2 * median, calls=25)
+
+
 def efficiency(tag: str = "", factor: float = 1.0) -> StudyResult:
     study = load_study("efficiency")
     assert study.speed is not None
@@ -212,7 +229,8 @@ def efficiency(tag: str = "", factor: float = 1.0) -> StudyResult:
             steps=steps,
             noise_level=level,
             steps_run=max(1, round(steps * level)),
-            seconds=factor * (0.004 + 0.0011 * level * steps * (1 + 0.4 * place)),
+            eager=_spread(factor * (0.004 + 0.0011 * level * steps * (1 + 0.4 * place))),
+            graphs=None if tag else _spread(factor * 0.0004 * level * steps),
             batch=64,
             batch_seconds=factor * 0.00005 * level * steps,
             peak_memory_mb=812.0 + 40 * place,
@@ -228,7 +246,7 @@ def efficiency(tag: str = "", factor: float = 1.0) -> StudyResult:
 def qualitative() -> StudyResult:
     study = load_study("qualitative")
     sheets = tuple(
-        Sheet(title=f"{figure.title} (pocket)", caption=figure.caption, file=f"qualitative-{n}.webp")
+        Sheet(title=f"{figure.title} (pocket)", caption=figure.shows, file=f"qualitative-{n}.webp")
         for n, figure in enumerate(study.figures)
     )
     return _result(study, sheets=sheets)

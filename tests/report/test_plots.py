@@ -9,7 +9,7 @@ import pytest
 
 from onesdaug.report import plots_views
 from onesdaug.report.axes import Scale, fit_scale, fit_seconds
-from onesdaug.report.panels import panels
+from onesdaug.report.panels import panels, series_name
 from onesdaug.report.plots_ablation import noise_curve, parts_plot
 from onesdaug.report.plots_theory import class_gains, norm_histogram, plane, simulation_plot
 from onesdaug.report.plots_time import time_plot
@@ -23,7 +23,7 @@ def every_plot() -> dict[str, str]:
     found = panels(main)
     return {
         "gain over K": plots_views.gain_over_k(found[0], plots_views.gain_scale(found)),
-        "grid": plots_views.heat_map(panels(grid)[0], "pocket"),
+        "grid": plots_views.heat_map(panels(grid)[0], ("paper-point", "pocket")),
         "parts": parts_plot(panels(ablation)[0]),
         "noise": noise_curve(panels(ablation)[0], ablation.made.generators),
         "plane": plane(theory.theory),
@@ -56,31 +56,35 @@ def test_the_gain_is_drawn_to_scale() -> None:
     drawn = ElementTree.fromstring(plots_views.gain_over_k(panel, scale))
     titles = [t.text or "" for t in drawn.iter("title")]
     circles = {g[0].text: float(g[2].get("cy") or 0) for g in drawn.iter("g") if len(g) == 3 and g[2].tag == "circle"}
-    for cell in panel.cells:
-        if cell.gain is not None:
-            name = cell.generator or "crop + flip"
-            assert f"{name}, K = {cell.query}: {points(cell.gain)}" in titles
-    heights = {c.query: c.gain.difference for c in panel.cells if c.generator == "pocket" and c.gain is not None}
-    shown = {k: circles[f"pocket, K = {k}: {text}"] for k, text in _texts(panel).items()}
+    for cells in panel.series.values():
+        for cell in cells:
+            assert cell.gain is not None
+            assert f"{series_name(cells)}, K = {cell.query}: {points(cell.gain)}" in titles
+    mine = panel.series["generated", "pocket"]
+    heights = {c.query: c.gain.difference for c in mine if c.gain is not None}
+    shown = {c.query: circles[f"pocket at 0.85, K = {c.query}: {points(c.gain)}"] for c in mine if c.gain is not None}
     slopes = [(shown[k] - shown[1]) / (heights[k] - heights[1]) for k in (2, 3)]
     assert slopes[0] == pytest.approx(slopes[1], rel=0.1) and slopes[0] < 0
     assert "The paper: K = 1 +2.89, K = 2 +4.60, K = 3 +4.93" in titles
 
 
-def _texts(panel: plots_views.Panel) -> dict[int, str]:
-    return {c.query: points(c.gain) for c in panel.cells if c.generator == "pocket" and c.gain is not None}
+def test_a_further_row_of_a_generator_has_its_colour_but_is_hollow() -> None:
+    panel = panels(example.fewshot("main"))[0]
+    drawn = ElementTree.fromstring(plots_views.gain_over_k(panel, plots_views.gain_scale([panel])))
+    curves = [g.get("class") for g in drawn.iter("g") if g.get("class") and g.find("g") is not None]
+    assert curves == ["traditional", "traditional second", "g0", "g1", "g0 second", "g1 second"]
 
 
 def test_the_grid_shows_accuracy_difference_and_the_papers_value() -> None:
     panel = panels(example.fewshot("grid"))[0]
-    words = [t.text for t in ElementTree.fromstring(plots_views.heat_map(panel, "pocket")).iter("text")]
-    for cell in panel.cells:
-        if cell.generator in ("", "pocket"):
-            assert f"{100 * cell.accuracy.mean:.2f}" in words
-            assert cell.paper is not None and f"({cell.paper.value:.2f})" in words
-    strengths = [float(v) for v in re.findall(r'fill-opacity="([\d.]+)"', plots_views.heat_map(panel, "pocket"))]
+    drawn = plots_views.heat_map(panel, ("paper-point", "pocket"))
+    words = [t.text for t in ElementTree.fromstring(drawn).iter("text")]
+    for cell in (panel.baseline, *panel.series["paper-point", "pocket"]):
+        assert cell is not None and f"{100 * cell.accuracy.mean:.2f}" in words
+        assert cell.paper is not None and f"({cell.paper.value:.2f})" in words
+    strengths = [float(v) for v in re.findall(r'fill-opacity="([\d.]+)"', drawn)]
     assert len(strengths) == 16 and strengths[0] == 0 and max(strengths) == 0.5
-    assert plots_views.heat_map(panel, "unknown") == ""
+    assert plots_views.heat_map(panel, ("paper-point", "unknown")) == ""
 
 
 def test_the_noise_curve_has_every_level_once() -> None:
@@ -89,7 +93,7 @@ def test_the_noise_curve_has_every_level_once() -> None:
     assert drawn.count("<title>pocket, ") == 4  # 0.2, 0.7, 1.0 and its own 0.85
     assert drawn.count("<title>pocket-imagenet, ") == 3  # its own is 1.0, which the row of that name shows
     assert "The paper, 0.2: 63.45 %, 0.7: 67.08 %, 1: 67.01 %" in drawn
-    assert "no views: " in drawn and "traditional: crop + flip: " in drawn
+    assert "no views: " in drawn and "crop + flip: " in drawn
     assert noise_curve(panels(example.fewshot("main"))[0], {}) == ""
 
 

@@ -43,7 +43,7 @@ def test_a_gain_over_nothing_is_a_dash() -> None:
 def test_every_cell_stands_in_its_table() -> None:
     result = example.fewshot("main")
     found = panels(result)
-    assert len(found) == 4 and sum(len(panel.cells) for panel in found) == len(result.cells)
+    assert len(found) == 6 and sum(len(panel.cells) for panel in found) == len(result.cells)
     for panel in found:
         table = in_full(panel)
         assert table.columns[1:] == (
@@ -65,7 +65,12 @@ def test_every_cell_stands_in_its_table() -> None:
             assert values[4].startswith("–" if cell.paper is None else f"{cell.paper.value:.2f} ± ")
     # the paper's own brackets: 60.01 -> 64.94 is +8.22 %
     last = in_full(found[0]).lines[-1]
-    assert last.name == "1S-DAug-3 · pocket-imagenet" and last.entries[-1].value == "64.94 ± 0.66 (+8.22 %)"
+    assert last.name == "1S-DAug-3 · pocket-imagenet, noise 0.7"
+    assert last.entries[-1].value == "64.94 ± 0.66 (+8.22 %)"
+    names = [line.name for line in in_full(found[0]).lines]
+    assert "1S-DAug-3 · pocket, noise 0.85" in names and "traditional edits, K = 2" in names
+    assert "condition alone, K = 3 · pocket-imagenet" in names  # and nowhere is that called 1S-DAug
+    assert not any("pocket-imagenet" in name and "noise 1" in name for name in names)
 
 
 def test_columns_without_a_value_are_left_out() -> None:
@@ -77,13 +82,40 @@ def test_columns_without_a_value_are_left_out() -> None:
 def test_at_a_glance() -> None:
     result = example.fewshot("main")
     table = glance(result)
-    assert table is not None and table.columns[1:] == ("no views", "crop + flip", "pocket", "pocket-imagenet", "paper")
+    assert table is not None and table.columns[1:] == (
+        "no views",
+        "crop + flip",
+        "traditional edits",
+        "pocket at 0.85",
+        "pocket-imagenet, condition alone",
+        "pocket at 0.7",
+        "pocket-imagenet at 0.7",
+        "paper",
+    )
     first = panels(result)[0]
-    most = next(c for c in first.cells if c.generator == "pocket" and c.query == 3)
-    assert most.gain is not None and table.lines[0].entries[2].value == strings.points(most.gain)
-    assert table.lines[0].entries[2].mark == "down" and table.lines[0].entries[3].mark == "up"
-    assert table.lines[0].entries[4] == Entry("60.01 → 64.94", ("+4.93, K = 3",))
+    most = next(c for c in first.cells if (c.generator, c.row, c.query) == ("pocket", "generated", 3))
+    assert most.gain is not None and table.lines[0].entries[3] == Entry(strings.points(most.gain), (), "down")
+    assert table.lines[0].entries[4].mark == "up"
+    assert table.lines[0].entries[7] == Entry("60.01 → 64.94", ("+4.93, K = 3",))
     assert glance(example.fewshot("ablation")) is None and glance(example.fewshot("grid")) is None
+
+
+def test_at_a_glance_where_settings_differ_from_line_to_line() -> None:
+    """Then the heading names the generator and each number its setting."""
+    result = example.fewshot("main")
+    birds = tuple(
+        c.model_copy(
+            update={
+                "data": "cub",
+                "noise_level": c.noise_level and 0.3,
+                "label": c.label.replace("condition alone", "1S-DAug"),
+            }
+        )
+        for c in result.cells
+    )
+    table = glance(result.model_copy(update={"cells": result.cells + birds}))
+    assert table is not None and table.columns[4:6] == ("pocket", "pocket-imagenet")
+    assert [line.entries[4].notes for line in table.lines] == [("condition alone",)] * 6 + [("noise 0.3",)] * 6
 
 
 def test_quoted_rows_say_so() -> None:
@@ -100,10 +132,11 @@ def test_quoted_rows_say_so() -> None:
 
 def test_the_grid_as_the_paper_prints_it() -> None:
     panel = panels(example.fewshot("grid"))[0]
-    table = grid(panel, "pocket")
+    table = grid(panel, ("paper-point", "pocket"))
+    assert table.title == "ProtoNet-Res12, miniImageNet, 1-shot, pocket at 0.7"
     assert table.columns[1:] == ("query +0", "query +1", "query +2", "query +3") and len(table.lines) == 4
     corner = table.lines[3].entries[3]
-    cell = next(c for c in panel.cells if (c.generator, c.support, c.query) == ("pocket", 3, 3))
+    cell = next(c for c in panel.series["paper-point", "pocket"] if (c.support, c.query) == (3, 3))
     assert corner.value == strings.accuracy(cell.accuracy) and corner.notes[1] == "paper 64.94 ± 0.66"
     assert panel.baseline is not None and table.lines[0].entries[0].value == strings.accuracy(panel.baseline.accuracy)
 
@@ -167,12 +200,16 @@ def test_what_differs_comes_first() -> None:
     assert list(by_verdict(results)) == ["differs", "mixed", "no clear difference", "agrees"]
     total = sum(len(result.claims) for result in results)
     assert tally(results).startswith(f"{total} statements of the paper were tested: ")
+    untested = Claim(says="x", verdict="not tested here", instances=())
+    more = results[0].model_copy(update={"claims": (*results[0].claims, untested)})
+    assert list(by_verdict([more, *results[1:]]))[-1] == "not tested here"
+    assert tally([more, *results[1:]]) == f"{tally(results)} 1 could not be tested here."
     assert tally([]) == "No statement of the paper was tested."
 
 
 def test_theory_timings_and_answers() -> None:
     theory = example.theory()
-    risk, radius, views = theory_tables(theory)
+    risk, radius, gap, views = theory_tables(theory)
     entry = theory.theory[0]
     assert [e.value for e in risk.lines[0].entries] == [
         strings.points(entry.gain),
@@ -182,12 +219,22 @@ def test_theory_timings_and_answers() -> None:
     ]
     assert "1e-16" in risk.note and risk.title == "Risk (miniImageNet, 1-shot, K = 3)"
     assert radius.lines[0].entries[0].value == "20.1 → 17.3"
+    assert [e.value for e in gap.lines[0].entries] == ["0.81 → 0.62", "1.4 → 1.1", "2.2 → 1.8"]
+    assert [line.name.partition(" · ")[2] for line in gap.lines[:2]] == [
+        "pocket, noise 0.85",
+        "pocket-imagenet, condition alone",
+    ]
     assert views.lines[0].entries[0].value == "58.00 (62.00)"
     simulated = simulation_table(theory.simulations)
     assert simulated is not None and simulated.lines[1].entries[1].value == "0.280 ± 0.015"
     timing = timing_table(example.efficiency().timings)
     assert timing is not None and timing.columns[1:5] == ("noise 0.25", "noise 0.5", "noise 0.75", "noise 1")
-    assert timing.lines[0].entries[0] == Entry("9.5 ms", ("0.25 ms (64)", "5 steps"))
+    assert timing.lines[0].entries[0] == Entry(
+        "9.5 ms", ("8.55 ms – 11.4 ms", "graphs 2 ms", "1.8 ms – 2.4 ms", "0.25 ms (64)", "5 steps")
+    )
+    assert "median of 25 calls" in timing.note and "a property of the host" in timing.note
+    cpu = timing_table(example.efficiency(tag="cpu").timings)
+    assert cpu is not None and "graphs" not in cpu.note and len(cpu.lines[0].entries[0].notes) == 3
     assert [e.value for e in timing.lines[-2].entries] == ["410 ms", "680 ms", "920 ms", "1.42 s", "–"]
     answers = answer_table(example.pope().answers)
     assert answers is not None and answers.lines[0].entries[0] == Entry("78.80 ± 1.50", ("paper 78.83",))

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from onesdaug.augment.config import AugmentConfig
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.statistics import mean_ci, paired
 from onesdaug.studies.accuracy import Block, weigh
@@ -24,21 +25,123 @@ def test_a_study_file_is_whole(name: str) -> None:
     study = load_study(name)
     assert study.name == name and study.title and study.about and study.paper
     if study.kind == "fewshot":
-        assert study.rows and study.claims and study.uses and study.classifiers
+        assert study.rows and study.uses and study.classifiers and (study.claims or name == "headline")
         places = [(v.data, v.classifier, v.shot, v.row, v.support, v.query) for v in study.paper_values]
         assert len(set(places)) == len(places)
         known = {c.name for c in study.classifiers}
+        assert {c.of_paper for c in study.classifiers} - {""} <= known
         for value in study.paper_values:
             assert value.data in study.data and value.classifier in known and value.shot in study.shots
             assert value.row == "none" or (value.support, value.query) in study.uses
         for claim in study.claims:
             assert set(claim.shots) <= set(study.shots)
-            for ref in (claim.better, claim.than):
+            for ref in (*claim.better, claim.than):
                 assert ref.row == "none" or (ref.support, ref.query) in study.uses
+            assert set(claim.classifiers) <= known
+
+
+@pytest.mark.parametrize("name", [name for name in names() if load_study(name).kind in ("fewshot", "theory")])
+def test_every_table_shows_the_papers_operating_point(name: str) -> None:
+    """Beside each preset, and the statements of the paper are judged there."""
+    from onesdaug.augment.config import preset
+    from onesdaug.augment.solvers import table
+    from onesdaug.generators.pocket import Pocket
+
+    study = load_study(name)
+    (row,) = [row for row in study.rows if row.id in ("paper-point", "strength")]
+    schedule = Pocket.from_pretrained("pocket", device="cpu").schedule
+    for generator in ("pocket", "pocket-imagenet"):
+        config = preset(generator, **row.config)
+        assert config.noise_level == AugmentConfig().noise_level == 0.7 and config.noise_map == "strength"
+        assert table(schedule, config.solver, config.steps, 0.7, "strength").t0 == 699  # as img2img at 0.7 of 1,000
+        assert config.guidance == preset(generator).guidance and config.mode == preset(generator).mode
+    assert not any(ref.row == "generated" for claim in study.claims for ref in (*claim.better, claim.than))
+
+
+def test_both_maps_run_the_same_steps_at_noise_level_1() -> None:
+    """So the ablation needs one row for it, not two."""
+    from onesdaug.augment.config import preset
+    from onesdaug.augment.solvers import table
+    from onesdaug.generators.pocket import Pocket
+
+    schedule = Pocket.from_pretrained("pocket", device="cpu").schedule
+    for generator in ("pocket", "pocket-imagenet"):
+        config = preset(generator)
+        one, two = (
+            table(schedule, config.solver, config.steps, 1.0, noise_map) for noise_map in ("strength", "cumulative")
+        )
+        assert one.t.tolist() == two.t.tolist()
+
+
+def test_traditional_edits_are_judged_on_the_papers_own() -> None:
+    for name in names():
+        study = load_study(name)
+        for claim in study.claims:
+            if "raditional" in claim.says:
+                rows = [ref.row for ref in (*claim.better, claim.than)]
+                assert "traditional" in rows and "crop-flip" not in rows and "shape" not in rows
+
+
+def test_no_sentence_of_a_file_says_how_a_classifier_was_trained_or_is_scored() -> None:
+    """That is read off the cards (`studies/classifiers.py`), so that it cannot drift; captions are measured."""
+    import re
+
+    for name in names():
+        study = load_study(name)
+        for text in (study.title, study.about, *(figure.shows for figure in study.figures)):
+            assert not re.search(r"cosine|uclidean|trained for|trained on episodes|faithful|stays", text), (name, text)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "metric", "told"),
+    [
+        (
+            "mini-protonet-res12",
+            {},
+            "trained with Euclidean distance on 1- and 5-shot episodes, scored by cosine similarity (the paper: "
+            "Euclidean distance, trained on 1-shot episodes)",
+        ),
+        (
+            "mini-protonet-res12",
+            {"miniimagenet": "euclidean"},
+            "trained with Euclidean distance on 1- and 5-shot episodes, scored by Euclidean distance (the paper: "
+            "trained on 1-shot episodes)",
+        ),
+        (
+            "mini-feat-res12",
+            {},
+            "trained with Euclidean distance on 1- and 5-shot episodes, scored by Euclidean distance (the paper: "
+            "trained on 1-shot episodes)",
+        ),
+    ],
+)
+def test_what_is_said_of_a_classifier_is_what_its_card_says(
+    checkpoint: str, metric: dict[str, str], told: str
+) -> None:
+    from onesdaug.fewshot.checkpoint import load_head
+    from onesdaug.studies.classifiers import describe
+    from onesdaug.studies.spec import Classifier
+
+    folder = Path(__file__).parents[2] / "artifacts" / "fewshot" / checkpoint
+    encoder, paper = {"miniimagenet": checkpoint}, {"miniimagenet": "euclidean"}
+    classifier = Classifier(name="x", encoder=encoder, metric=metric, paper_metric=paper)
+    head = load_head(folder, **({"metric": metric["miniimagenet"]} if metric else {}))
+    assert head is not None
+    card = json.loads((folder / "card.json").read_text())
+    assert describe(classifier, "miniimagenet", head, card) == told
+    assert describe(classifier, "miniimagenet", head, None).startswith("not trained here, scored by ")
+    one = {
+        **card,
+        "arguments": {**card["arguments"], "shot": 1},
+        "head": {**card["head"], "trained_with": {"metric": "cosine"}},
+    }
+    assert describe(classifier, "miniimagenet", head, one).startswith(
+        "trained with cosine similarity on 1-shot episodes"
+    )
 
 
 def test_an_unknown_or_broken_study_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no study 'mian'; studies are main,"):
+    with pytest.raises(ConfigError, match="there is no study 'mian'; studies are headline, main,"):
         load_study("mian")
     broken = tmp_path / "mine.toml"
     broken.write_text("kind = ")
@@ -93,25 +196,77 @@ def block(**scores: float) -> Block:
     return found
 
 
-CLAIM = ClaimSpec(says="views help", better=Ref(row="generated", support=1, query=1), than=Ref(row="none"))
+VIEWS = Ref(row="generated", support=1, query=1)
+CLAIM = ClaimSpec(says="views help", better=(VIEWS,), than=Ref(row="none"))
 
 
 def test_a_claim_is_tested_for_every_generator() -> None:
     claim = weigh(CLAIM, [block(good=0.6, bad=0.4, same=0.5)])
-    assert claim is not None and claim.verdict == "mixed"
+    assert claim.verdict == "mixed"
     found = {instance.generator: instance.verdict for instance in claim.instances}
     assert found == {"good": "agrees", "bad": "differs", "same": "no clear difference"}
-    assert weigh(CLAIM, [block(good=0.6)]).verdict == "agrees"  # type: ignore[union-attr]
+    assert weigh(CLAIM, [block(good=0.6)]).verdict == "agrees"
 
 
 def test_a_claim_without_generators_is_tested_once_and_one_without_rows_not_at_all() -> None:
     between = block(good=0.6, bad=0.4)
     between.scores["crop-flip", "", 1, 1] = between.baseline + 0.02
-    crop = ClaimSpec(says="edits hurt", better=Ref(row="none"), than=Ref(row="crop-flip", support=1, query=1))
+    crop = ClaimSpec(says="edits hurt", better=(Ref(row="none"),), than=Ref(row="crop-flip", support=1, query=1))
     claim = weigh(crop, [between])
-    assert claim is not None and len(claim.instances) == 1 and claim.verdict == "differs"
+    assert len(claim.instances) == 1 and claim.verdict == "differs"
     assert claim.instances[0].difference == paired(between.baseline, between.scores["crop-flip", "", 1, 1])
-    assert weigh(CLAIM, [Block("data", "classifier", 1, {("none", "", 0, 0): between.baseline})]) is None
+    bare = weigh(CLAIM, [Block("data", "classifier", 1, {("none", "", 0, 0): between.baseline})])
+    assert bare.verdict == "not tested here" and not bare.instances
+
+
+def test_a_claim_about_the_papers_models_is_not_tested_on_others() -> None:
+    named = CLAIM.model_copy(update={"classifiers": ("ViT-Small",)})
+    assert weigh(named, [block(good=0.6)]).verdict == "not tested here"
+    theirs = block(good=0.6)
+    theirs.classifier = "ViT-Small"
+    assert weigh(named, [theirs, block(bad=0.4)]).verdict == "agrees"
+
+
+@pytest.mark.parametrize(
+    ("shift", "margin", "verdict"),
+    [
+        (0.02, 0.0, "agrees"),
+        (-0.02, 0.0, "differs"),
+        (-0.02, 5.0, "agrees"),  # worse, but by less than five points
+        (-0.02, 1.0, "differs"),  # the whole interval lies below minus one point
+        (-0.02, 2.0, "no clear difference"),
+    ],
+)
+def test_no_worse_is_tested_as_such(shift: float, margin: float, verdict: str) -> None:
+    between = block(good=0.5)
+    noise = np.random.default_rng(1).normal(0, 0.01, 50)
+    between.scores["generated", "good", 1, 1] = between.baseline + shift + noise - noise.mean()
+    claim = weigh(CLAIM.model_copy(update={"margin": margin}), [between])
+    assert claim.verdict == verdict and claim.margin == margin
+
+
+def test_what_matters_most_has_to_cost_more_than_everything_else() -> None:
+    """Every other change has to be better than the one that is said to matter most; the closest one speaks."""
+    ref = {name: Ref(row=name, support=1, query=1) for name in ("condition", "weight", "tweak")}
+    most = ClaimSpec(says="x", better=(ref["weight"], ref["tweak"]), than=ref["condition"])
+    found = block()
+    for name, mean in (("condition", 0.40), ("weight", 0.45), ("tweak", 0.60)):
+        found.scores[name, "g", 1, 1] = found.baseline - 0.5 + mean
+    claim = weigh(most, [found])
+    assert claim.verdict == "agrees" and claim.instances[0].row == "weight"
+    assert claim.instances[0].difference.difference == pytest.approx(0.05)
+    found.scores["weight", "g", 1, 1] = found.baseline - 0.5 + 0.35  # another change costs more
+    assert weigh(most, [found]).verdict == "differs"
+
+
+def test_seeds_are_rows_of_scores() -> None:
+    found = block(good=0.5)
+    rng = np.random.default_rng(2)
+    found.scores["generated", "good", 1, 1] = 0.52 + rng.normal(0, 0.02, (3, 1)) + rng.normal(0, 0.01, (3, 50))
+    difference = weigh(CLAIM, [found]).instances[0].difference
+    assert (difference.seeds, difference.n) == (3, 50)
+    alone = paired(found.scores["generated", "good", 1, 1][0], found.baseline)
+    assert difference.ci95 > alone.ci95
 
 
 # -- results on disk --------------------------------------------------------------------------------------------------

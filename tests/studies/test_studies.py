@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 
 import pytest
@@ -39,14 +41,25 @@ def check_cells(result: StudyResult) -> None:
 def test_main(world: World, tmp_path: Path) -> None:
     result = only(run(["main"], world.settings(), tmp_path, "onesdaug study run main"))
     check_cells(result)
+    names = ("ProtoNet-Res12", "ProtoNet-Res12, Euclidean", "FEAT-Res12")
     assert {(c.data, c.classifier, c.shot) for c in result.cells} == {
-        ("miniimagenet", classifier, shot) for classifier in ("ProtoNet-Res12", "FEAT-Res12") for shot in (1, 5)
+        ("miniimagenet", classifier, shot) for classifier in names for shot in (1, 5)
     }
+    assert result.made.classifiers[f"{names[1]}, miniimagenet"].endswith("scored by Euclidean distance")
     generated = [c for c in result.cells if c.kind == "generative"]
     assert {(c.support, c.query) for c in generated} == {(1, 1), (2, 2), (3, 3)}
     assert {c.generator for c in generated} == {"tiny"}
-    first = next(c for c in generated if (c.classifier, c.shot, c.support) == ("FEAT-Res12", 1, 3))
-    assert first.paper is not None and (first.paper.value, first.paper.ci95) == (69.25, 0.65)
+    assert {(c.row, c.noise_level, c.label) for c in generated} == {
+        ("generated", 0.85, "1S-DAug"),
+        ("paper-point", 0.7, "1S-DAug"),
+    }
+    beside = {c.classifier: c.paper for c in generated if (c.row, c.shot, c.support) == ("paper-point", 1, 3)}
+    assert {name: paper and (paper.value, paper.ci95) for name, paper in beside.items()} == {
+        "ProtoNet-Res12": (64.94, 0.66),
+        "ProtoNet-Res12, Euclidean": (64.94, 0.66),
+        "FEAT-Res12": (69.25, 0.65),
+    }
+    assert not any(c.paper for c in generated if c.row == "generated")  # the preset is not the paper's setting
     assert len(result.literature) == 9 and result.literature[0].method == "DeepEMD"
     assert len(result.missing) == 1 and "tieredImageNet" in result.missing[0] and "to get it" in result.missing[0]
     assert str(tmp_path) not in result.model_dump_json()  # no folder of this machine
@@ -80,6 +93,7 @@ def test_transformers(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result = only(run(["transformers"], settings, tmp_path, ""))
     check_cells(result)
     assert {c.classifier for c in result.cells} == {"ViT-Small", "Swin-Tiny"}
+    assert all(claim.instances for claim in result.claims)
     assert {c.data for c in result.cells} == {"miniimagenet", "cub"}
     assert [line for line in result.missing if "EfficientNet" in line] == list(result.missing)
     assert "17 of each, seed 0" in result.made.data["cub"]
@@ -89,7 +103,7 @@ def test_grid(world: World, tmp_path: Path) -> None:
     result = only(run(["grid"], world.settings(), tmp_path, ""))
     check_cells(result)
     assert {(c.support, c.query) for c in result.cells} == {(s, q) for s in range(4) for q in range(4)}
-    assert all(c.paper is not None for c in result.cells)
+    assert all((c.paper is None) == (c.row == "generated") for c in result.cells)
 
 
 def test_ablation(world: World, tmp_path: Path) -> None:
@@ -101,13 +115,49 @@ def test_ablation(world: World, tmp_path: Path) -> None:
     different = {rows[name].accuracy.mean for name in ("full", "no-condition", "noise-0.2", "no-tweak", "shape")}
     assert len(different) > 1  # the settings reach the pixels
     banks = {path.name for path in (tmp_path / "work" / "banks").iterdir()}
-    assert len(banks) == 9  # one per setting; the original's weight needs none of its own
+    settings = {json.dumps([row.views, row.config], sort_keys=True) for row in load_study("ablation").rows}
+    assert len(banks) == len(settings) == 18  # the original's weight needs no bank of its own
+    assert rows["round-trip"].generator == "tiny" and rows["round-trip"].noise_level is None
+    assert rows["noise-1.0"].noise_level == 1.0
+
+
+def test_views_are_drawn_over_and_over_for_the_headline(world: World, tmp_path: Path) -> None:
+    """Three seeds of views, each its own bank; intervals cover seeds and episodes."""
+    result = only(run(["headline"], world.settings(tmp_path / "work"), tmp_path, ""))
+    assert {(c.data, c.classifier) for c in result.cells} == {
+        ("miniimagenet", "ProtoNet-Res12"),
+        ("miniimagenet", "FEAT-Res12"),
+        ("cub", "ProtoNet-ConvNet"),
+        ("cub", "FEAT-ConvNet"),
+    }
+    for cell in result.cells:
+        drawn = cell.kind != "baseline"
+        assert cell.accuracy.seeds == (3 if drawn else 1) and cell.accuracy.n == 12
+        assert cell.gain is None or cell.gain.seeds == 3
+    assert result.made.seeds == {"views": [0, 1, 2], "episodes": 0}
+    banks = list((tmp_path / "work" / "banks").iterdir())
+    assert len(banks) == 4 * 4 * 3  # classifiers, rows, seeds
+    one = only(run(["main"], world.settings(tmp_path / "work"), tmp_path, ""))  # takes the first seed up
+    assert len(list((tmp_path / "work" / "banks").iterdir())) == len(banks)
+    assert all(cell.accuracy.seeds == 1 for cell in one.cells)
+
+
+def test_a_preset_that_draws_from_the_condition_alone_is_called_so(world: World, tmp_path: Path) -> None:
+    (tmp_path / "few.toml").write_text(
+        FEW.replace('views = "generated" }', 'views = "generated", config = { noise_level = 1.0 } }')
+    )
+    result = only(run([str(tmp_path / "few.toml")], world.settings(tmp_path / "work"), tmp_path, ""))
+    assert [c.label for c in result.cells] == ["no views", "condition alone"]
 
 
 def test_theory(world: World, tmp_path: Path) -> None:
     result = only(run(["theory"], world.settings(), tmp_path, ""))
-    assert [entry.classifier for entry in result.theory] == ["ProtoNet-Res12", "FEAT-Res12"]
+    assert [(entry.classifier, entry.noise_level) for entry in result.theory] == [
+        (name, level) for name in ("ProtoNet-Res12", "FEAT-Res12") for level in (0.85, 0.7)
+    ]
     for entry in result.theory:
+        assert entry.gap_before <= entry.gap_complexity_before <= entry.gap_radius_before
+        assert entry.gap_after <= entry.gap_complexity_after <= entry.gap_radius_after
         total = entry.accuracy_gap.mean + entry.diversity.mean
         assert total == pytest.approx(entry.risk_difference.mean, abs=1e-9) and entry.residual < 1e-9
         assert sum(entry.norms.before) == sum(entry.norms.after) == CLASSES * IMAGES
@@ -121,10 +171,11 @@ def test_efficiency(world: World, tmp_path: Path) -> None:
     result = only(run(["efficiency"], settings, tmp_path, "", tag="here"))
     assert (tmp_path / "efficiency-here.json").is_file()
     assert [(t.solver, t.noise_level) for t in result.timings] == [
-        (solver, level) for solver in ("ddpm", "dpm++") for level in (0.25, 0.5, 0.75, 1.0)
+        (solver, level) for solver in ("ddpm-ancestral", "dpm++") for level in (0.25, 0.5, 0.75, 1.0)
     ]
     assert [t.steps_run for t in result.timings] == [5, 10, 15, 20, 2, 5, 8, 10]
-    assert all(t.seconds > 0 and t.batch_seconds > 0 for t in result.timings)
+    assert all(t.eager.calls >= 20 and 0 < t.eager.low <= t.seconds <= t.eager.high for t in result.timings)
+    assert all(t.batch_seconds > 0 and t.graphs is None for t in result.timings)  # no CUDA graphs on a CPU
     assert [t.paper for t in result.timings][:4] == [0.41, 0.68, 0.92, 1.42]
 
 
@@ -136,7 +187,24 @@ def test_qualitative(world: World, tmp_path: Path) -> None:
     for sheet in result.sheets:
         with Image.open(tmp_path / sheet.file) as image:
             assert image.width > 1000
-        assert "CC0" in sheet.caption
+        assert "CC0" in sheet.caption and "Measured" not in sheet.caption
+    assert len(result.missing) == 1 and "captions are not measured: no val split of miniimagenet" in result.missing[0]
+
+
+def test_captions_are_measured_on_validation_classes(world: World, tmp_path: Path) -> None:
+    root = tmp_path / "data" / "miniimagenet"
+    root.mkdir(parents=True)
+    (root / "val").symlink_to(world.root / "miniimagenet" / "test")
+    settings = world.settings(tmp_path / "work", root=root.parent, per_class=3)
+    result = only(run(["qualitative"], settings, tmp_path, ""))
+    assert result.made.data["miniimagenet"].startswith("val, ")
+    for sheet in result.sheets:
+        assert f"Measured by ProtoNet-Res12 on {3 * CLASSES} images of {CLASSES} validation classes" in sheet.caption
+        shares = [
+            int(n) for n in re.findall(r"(\d+)(?=[,; %])", sheet.caption.split("own class are")[1].split("Of this")[0])
+        ]
+        assert len(shares) == 13 and all(0 <= share <= 100 for share in shares)  # two rows of six, and the originals
+        assert re.search(r"lies nearest to: \d of 6 \w[\w ]*, \d of 6 \w", sheet.caption)
 
 
 POPE = """
@@ -174,6 +242,8 @@ def test_pope(world: World, tmp_path: Path) -> None:
     ]
     assert all(a.accuracy.n == 12 and a.paper_f1 is not None for a in result.answers)
     assert result.answers[0].gain is None and result.answers[-1].gain is not None
+    asked = (tmp_path / "work" / "pope" / "answers.jsonl").read_text().splitlines()[0]
+    assert '"prompt": "vcd"' in asked  # the paper's
     again = only(run([str(study)], settings, tmp_path, ""))  # from the stored answers
     assert again.answers == result.answers
 
@@ -191,7 +261,7 @@ def test_studies_share_banks_and_a_rerun_makes_nothing(
     settings = world.settings(tmp_path / "work")
     first = run(["main", "grid", "theory"], settings, tmp_path / "a", "")
     banks = sorted(path.name for path in (tmp_path / "work" / "banks").iterdir())
-    assert len(banks) == 4  # two classifiers, generated and crop + flip
+    assert len(banks) == 8  # two encoders; crop + flip, traditional, generated, at the paper's noise level
 
     def never(*_: object, **__: object) -> None:
         raise AssertionError("made again")
@@ -228,7 +298,7 @@ def test_a_killed_run_goes_on(world: World, tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(KeyboardInterrupt):
         run(["grid"], settings, tmp_path, "")
     run(["grid"], settings, tmp_path, "")
-    assert len(seen) == 4  # three chunks, two of them before the kill, which itself counts
+    assert len(seen) == 7  # two banks of three chunks, two of them before the kill, which itself counts
     assert (tmp_path / "grid.json").is_file()
 
 
@@ -251,7 +321,7 @@ def test_more_views_are_made_when_a_study_wants_them(world: World, tmp_path: Pat
     assert [(c.support, c.query) for c in first.cells] == [(0, 0), (1, 1)]
     more = only(run(["grid"], settings, tmp_path, ""))
     check_cells(more)
-    assert len(list((tmp_path / "work" / "banks").iterdir())) == 1  # in the same place
+    assert len(list((tmp_path / "work" / "banks").iterdir())) == 2  # one in the same place, one at another noise level
     again = next(c for c in more.cells if (c.support, c.query) == (1, 1))
     assert again.accuracy == first.cells[1].accuracy  # the first view is the same, whatever comes after it
 

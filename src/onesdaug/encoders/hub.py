@@ -17,7 +17,8 @@ from onesdaug.encoders.base import Encoder
 from onesdaug.encoders.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from onesdaug.errors import ConfigError, WeightsMissing
 
-# The two ImageNet-1k backbones of the paper's appendix, by the names people use for them
+# The paper's ViTSmall and SwinTiny, "pretrained on ImageNet-1k"; it names no checkpoint. This ViT was converted from
+# timm, whose weights of that name had seen ImageNet-21k before they were tuned on ImageNet-1k.
 ALIASES = {"vit-small": "WinKawaks/vit-small-patch16-224", "swin-tiny": "microsoft/swin-tiny-patch4-window7-224"}
 _RESAMPLE = {2: "bilinear", 3: "bicubic"}  # PIL's numbers, as processor files write them
 

@@ -116,6 +116,16 @@ def resolve_views(source: str, preset: str | None = None, device: str = "auto") 
     return augmenter_views(Augmenter.from_pretrained(source, preset=preset, device=device), source)
 
 
+def round_trip_views(augmenter: Augmenter, name: str) -> MadeViews:
+    """What the generator's autoencoder alone makes of each image; all "views" of an image are the same."""
+
+    def tensors(batch: Tensor, k: int, seeds: Sequence[int | str]) -> Tensor:
+        return augmenter.round_trip(batch)[:, None].expand(-1, k, -1, -1, -1)
+
+    about = {"source": f"{name} round trip", "fit": augmenter.config.fit, "generator": augmenter.fingerprint}
+    return MadeViews(tensors, about, augmenter.device, augmenter.side or 0)
+
+
 def augmenter_views(augmenter: Augmenter, name: str) -> MadeViews:
     """The views of an Augmenter that is there already, under a name for people."""
     config = augmenter.config.model_dump(mode="json")

@@ -14,10 +14,12 @@ VERDICTS = {
     "mixed": "Mixed: the comparisons do not all say the same",
     "no clear difference": "No clear difference, where the paper reports one",
     "agrees": "Agrees with the paper",
+    "not tested here": "Not tested here: the paper's models or data are missing",
 }
 SIGN = (
     "Differences are in percentage points: the side that the paper says is better, minus the other. Negative means "
-    "the opposite of the paper; ± is a 95 % interval, paired on the same episodes."
+    "the opposite of the paper; ± is a 95 % interval, paired on the same episodes. Where the paper says that one side "
+    "is no worse, the whole interval has to lie above minus the margin that is named."
 )
 _WORDS = {"differs": ("differs", "differ"), "agrees": ("agrees", "agree")}
 _UNCLEAR = ("shows no clear difference", "show no clear difference")
@@ -35,26 +37,28 @@ def by_verdict(results: Sequence[StudyResult]) -> dict[str, list[tuple[StudyResu
 def tally(results: Sequence[StudyResult]) -> str:
     """`12 statements of the paper were tested: 5 agree, 3 differ, …`"""
     found = by_verdict(results)
+    left = len(found.pop("not tested here", ()))
     total = sum(map(len, found.values()))
     if not total:
         return "No statement of the paper was tested."
     words = {"agrees": _WORDS["agrees"], "differs": _WORDS["differs"], "mixed": ("is mixed", "are mixed")}
     parts = [f"{len(c)} {words.get(verdict, _UNCLEAR)[len(c) != 1]}" for verdict, c in found.items()]
     subject = "1 statement of the paper was" if total == 1 else f"{total} statements of the paper were"
-    return f"{subject} tested: {', '.join(parts)}."
+    return f"{subject} tested: {', '.join(parts)}." + (f" {left} could not be tested here." if left else "")
 
 
 def came_out(claim: Claim) -> str:
     """One sentence: with which generator it went which way, and how far."""
     if not claim.instances:
         return "Not tested here."
+    margin = f" No worse: by less than {claim.margin:g} points." if claim.margin else ""
     if len(claim.instances) == 1:
         only = claim.instances[0]
-        return f"Here: {points(only.difference)} ({_place(only)})."
+        return f"Here: {points(only.difference)} ({_place(only)}).{margin}"
     groups: dict[str, list[Instance]] = {}
     for instance in claim.instances:
         groups.setdefault(instance.generator, []).append(instance)
-    return f"Here: {'; '.join(_part(name, group) for name, group in groups.items())}."
+    return f"Here: {'; '.join(_part(name, group) for name, group in groups.items())}.{margin}"
 
 
 def _part(generator: str, group: Sequence[Instance]) -> str:
@@ -73,7 +77,8 @@ def _part(generator: str, group: Sequence[Instance]) -> str:
 
 
 def _place(instance: Instance) -> str:
-    return data_name(instance.where) + (f", {instance.generator}" if instance.generator else "")
+    closest = f", closest: {instance.row}" if instance.row else ""
+    return data_name(instance.where) + (f", {instance.generator}" if instance.generator else "") + closest
 
 
 def _range(of_kind: Sequence[Instance]) -> str:

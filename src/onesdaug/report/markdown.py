@@ -51,6 +51,7 @@ def _in_short(results: Sequence[StudyResult]) -> Iterator[str]:
 def _study(result: StudyResult) -> Iterator[str]:
     yield f"## {plain(provenance.heading(result))}"
     yield plain(result.about)
+    yield "\n".join(f"- {plain(name)}: {plain(value)}" for name, value in provenance.of_classifiers(result))
     yield "\n".join(f"- Not run here: {plain(line)}" for line in result.missing)
     for claim in result.claims:
         yield f"**{claim.verdict}**: {plain(claim.says)} {plain(came_out(claim))}"
@@ -72,7 +73,7 @@ def _tables(result: StudyResult) -> Iterator[Table]:
     yield from filter(None, [glance(result)])
     for panel in found:
         if panel.is_grid:
-            yield from (grid(panel, name) for name in panel.generators)
+            yield from (grid(panel, key) for key in panel.series)
         else:
             yield _with_note(in_full(panel), f"{shared_episodes([panel])} episodes, the same for all rows.")
     others = [beside_others(result), *theory_tables(result), simulation_table(result.simulations)]

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from onesdaug.report.strings import data_name
-from onesdaug.studies.result import Cell, StudyResult
+from onesdaug.studies.result import CONDITION_ALONE, OPERATOR, Cell, StudyResult
 
 TRADITIONAL = "crop-flip"  # the row that stands for traditional test-time augmentation
+Series = tuple[str, str]  # row, generator
 _KNOWN = ("pocket", "pocket-imagenet", "sd15")  # each has one colour on every page
 
 
@@ -50,15 +51,26 @@ class Panel:
     def generators(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(cell.generator for cell in self.cells if cell.kind == "generative"))
 
+    @property
+    def series(self) -> dict[Series, tuple[Cell, ...]]:
+        """The cells of each row with each generator, the baseline apart, by their number of views."""
+        found: dict[Series, list[Cell]] = {}
+        for cell in self.cells:
+            if cell.kind != "baseline":
+                found.setdefault((cell.row, cell.generator), []).append(cell)
+        return {key: tuple(sorted(cells, key=lambda cell: (cell.support, cell.query))) for key, cells in found.items()}
+
     def method(self, cell: Cell) -> str:
-        """`1S-DAug-2 · pocket` as the paper counts views; other rows by their label."""
+        """`1S-DAug-2 · pocket, noise 0.85` as the paper counts views; other rows by their label."""
         if cell.kind == "baseline":
             return cell.label
         name = f"{cell.label} · {cell.generator}" if cell.generator else cell.label
         if self.is_grid:
-            return f"{name}, support +{cell.support}, query +{cell.query}"
-        if cell.kind == "generative" and cell.row == "generated":
-            return f"1S-DAug-{cell.query} · {cell.generator}"
+            return f"{name}{_level(cell)}, support +{cell.support}, query +{cell.query}"
+        if cell.label == OPERATOR:
+            return f"{OPERATOR}-{cell.query} · {cell.generator}{_level(cell)}"
+        if cell.label == CONDITION_ALONE:
+            return f"{CONDITION_ALONE}, K = {cell.query} · {cell.generator}"
         return f"{name}, K = {cell.query}" if len(self.counts) > 1 else name
 
     def paper_gain(self, cell: Cell) -> float | None:
@@ -74,6 +86,24 @@ class Panel:
         if gain is None or base is None or base.paper is None or not base.paper.value:
             return None
         return gain / base.paper.value
+
+
+def _level(cell: Cell) -> str:
+    known = cell.noise_level is not None and cell.label == OPERATOR
+    return f", noise {cell.noise_level:g}" if known else ""
+
+
+def series_name(cells: Sequence[Cell]) -> str:
+    """What the cells of one row and generator share, for a column or a line: `pocket at 0.7`."""
+    first, labels = cells[0], {cell.label for cell in cells}
+    if not first.generator:
+        return first.label
+    if not labels <= {OPERATOR, CONDITION_ALONE}:
+        return f"{first.label} · {first.generator}"
+    levels = {cell.noise_level for cell in cells}
+    if labels == {CONDITION_ALONE}:
+        return f"{first.generator}, {CONDITION_ALONE}"
+    return first.generator + (f" at {first.noise_level:g}" if len(levels) == 1 and first.noise_level else "")
 
 
 def panels(result: StudyResult) -> list[Panel]:

@@ -34,7 +34,8 @@ def plane(entries: Sequence[Theory]) -> str:
     if not entries:
         return ""
     shapes = {name: SHAPES[n % len(SHAPES)] for n, name in enumerate(dict.fromkeys(e.classifier for e in entries))}
-    keys = [Key(theory_name(e), generator_mark(e.generator), shape=shapes[e.classifier]) for e in entries]
+    marks = [f"{generator_mark(e.generator)}{' second' * _again(e, entries)}" for e in entries]
+    keys = [Key(theory_name(e), m, shape=shapes[e.classifier]) for e, m in zip(entries, marks, strict=True)]
     parts, top = legend([*dict.fromkeys(keys), Key("risk as before", "paper", dashed=True)], 0)
     gaps = [100 * (e.accuracy_gap.mean + s * e.accuracy_gap.ci95) for e in entries for s in (-1, 1)]
     terms = [100 * (e.diversity.mean + s * e.diversity.ci95) for e in entries for s in (-1, 1)]
@@ -51,16 +52,21 @@ def plane(entries: Sequence[Theory]) -> str:
         parts.append(line(frame.x(start), frame.y(-start), frame.x(end), frame.y(-end), "dashed"))
         parts.append(label(frame.left + 6, frame.bottom - 6, "risk falls", "label tick", "start"))
         parts.append(label(WIDTH - frame.right - 4, frame.top + 14, "risk rises", "label tick", "end"))
-    parts += [_place(e, frame, shapes[e.classifier]) for e in entries]
+    parts += [_place(e, frame, shapes[e.classifier], m) for e, m in zip(entries, marks, strict=True)]
     return svg(frame.bottom + 42, "Accuracy gap and diversity term of every classifier and generator", parts)
 
 
-def _place(e: Theory, frame: Frame, shape: str) -> str:
+def _again(e: Theory, entries: Sequence[Theory]) -> bool:
+    """Whether another row of the same classifier and generator came before: the later one is drawn hollow."""
+    return next(o for o in entries if (o.classifier, o.generator) == (e.classifier, e.generator)) is not e
+
+
+def _place(e: Theory, frame: Frame, shape: str, kind: str) -> str:
     gap, term = 100 * e.accuracy_gap.mean, 100 * e.diversity.mean
     x, y = frame.x(gap), frame.y(term)
     told = f"{theory_name(e)}, {setting(e)}: accuracy gap {signed(gap)}, diversity {signed(term)}"
     return (
-        f'<g class="{generator_mark(e.generator)}"><title>{text(told)}</title>'
+        f'<g class="{kind}"><title>{text(told)}</title>'
         + flat_whisker(y, frame.x(gap - 100 * e.accuracy_gap.ci95), frame.x(gap + 100 * e.accuracy_gap.ci95))
         + upright_whisker(x, frame.y(term - 100 * e.diversity.ci95), frame.y(term + 100 * e.diversity.ci95))
         + f"{dot(x, y, generator_mark(e.generator), shape)}</g>"

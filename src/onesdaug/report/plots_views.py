@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onesdaug.report.axes import WIDTH, Frame, Key, Scale, dot, fit_scale, label, legend, path, svg, upright_whisker
-from onesdaug.report.panels import TRADITIONAL, Panel, mark
+from onesdaug.report.panels import Panel, Series, mark, series_name
 from onesdaug.report.shell import text
 from onesdaug.report.strings import points, signed
 from onesdaug.studies.result import Cell
@@ -30,7 +30,7 @@ def gain_over_k(panel: Panel, scale: Scale) -> str:
     series, paper = _series(panel), _paper(panel)
     if panel.is_grid or len(panel.counts) < 2 or not series:
         return ""
-    keys = [Key(_name(cells[0]), mark(cells[0])) for cells in series.values()]
+    keys = [Key(series_name(cells), _mark(panel, key)) for key, cells in series.items()]
     parts, top = legend([*keys, *([Key("the paper", "paper", dashed=True)] if paper else [])], 0)
     frame = Frame(Scale(0, max(panel.counts), 1), scale, top + 26, _HEIGHT, left=38, right=22)
     parts += frame.draw("K, views behind every image", "percentage points against no views")
@@ -38,25 +38,23 @@ def gain_over_k(panel: Panel, scale: Scale) -> str:
         parts.append(f'<g class="paper"><title>The paper: {_listed(paper)}</title>')
         parts.append(path([(frame.x(0), frame.y(0)), *((frame.x(k), frame.y(g)) for k, g in paper)], "dashed"))
         parts.append("</g>")
-    for place, cells in enumerate(series.values()):
+    for place, (key, cells) in enumerate(series.items()):
         shift = _APART * (place - (len(series) - 1) / 2)
-        parts.append(_curve(cells, frame, shift))
+        parts.append(_curve(cells, frame, shift, _mark(panel, key)))
     name = f"Gain over the number of views with 95 % intervals, {panel.title}"
     return svg(frame.bottom + 42, name, parts)
 
 
-def _series(panel: Panel) -> dict[tuple[str, str], list[Cell]]:
-    found: dict[tuple[str, str], list[Cell]] = {}
-    for cell in panel.cells:
-        if cell.gain is not None and cell.support == cell.query and (cell.generator or cell.row == TRADITIONAL):
-            found.setdefault((cell.row, cell.generator), []).append(cell)
-    return {key: sorted(cells, key=lambda cell: cell.query) for key, cells in found.items()}
+def _series(panel: Panel) -> dict[Series, tuple[Cell, ...]]:
+    """What is drawn as lines over K."""
+    return {key: cells for key, cells in panel.series.items() if all(c.gain and c.support == c.query for c in cells)}
 
 
-def _name(cell: Cell) -> str:
-    if not cell.generator:
-        return cell.label
-    return cell.generator if cell.row == "generated" else f"{cell.label} · {cell.generator}"
+def _mark(panel: Panel, series: Series) -> str:
+    """A further row of the same generator, or of no generator, has its dots hollow and its line dotted."""
+    cells = panel.series[series]
+    first = next(key for key, others in panel.series.items() if mark(others[0]) == mark(cells[0]))
+    return f"{mark(cells[0])}{' second' * (first != series)}"
 
 
 def _paper(panel: Panel) -> list[tuple[int, float]]:
@@ -73,22 +71,22 @@ def _listed(paper: Sequence[tuple[int, float]]) -> str:
     return ", ".join(f"K = {k} {signed(gain)}" for k, gain in paper)
 
 
-def _curve(cells: Sequence[Cell], frame: Frame, shift: float) -> str:
-    colour = mark(cells[0])
+def _curve(cells: Sequence[Cell], frame: Frame, shift: float, colour: str) -> str:
+    name = series_name(cells)
     spots = [(frame.x(c.query) + shift, 100 * c.gain.difference, 100 * c.gain.ci95, c.gain) for c in cells if c.gain]
     shown = [path([(frame.x(0), frame.y(0)), *((x, frame.y(value)) for x, value, _, _ in spots)])]
     for cell, (x, value, half, gain) in zip(cells, spots, strict=True):
         shown.append(
-            f"<g><title>{text(_name(cell))}, K = {cell.query}: {points(gain)}</title>"
+            f"<g><title>{text(name)}, K = {cell.query}: {points(gain)}</title>"
             + upright_whisker(x, frame.y(value - half), frame.y(value + half))
-            + f"{dot(x, frame.y(value), colour)}</g>"
+            + f"{dot(x, frame.y(value), mark(cell))}</g>"
         )
     return f'<g class="{text(colour)}">' + "\n".join(shown) + "</g>"
 
 
-def heat_map(panel: Panel, generator: str) -> str:
+def heat_map(panel: Panel, series: Series) -> str:
     """Support views down, query views across: accuracy, difference to no views, and the paper's accuracy."""
-    cells = {(c.support, c.query): c for c in panel.cells if c.kind == "generative" and c.generator == generator}
+    cells = {(c.support, c.query): c for c in panel.series.get(series, ())}
     if not cells:
         return ""
     if panel.baseline is not None:
@@ -106,7 +104,7 @@ def heat_map(panel: Panel, generator: str) -> str:
                 parts.append(_square(cell, left + wide * column, top + tall * row, wide, tall, largest))
     bottom = top + tall * len(supports)
     parts.append(label(4, bottom + 18, "rows: views behind each support image", anchor="start"))
-    name = f"Accuracy by views of support and query, {panel.title}, {generator}"
+    name = f"Accuracy by views of support and query, {panel.title}, {series_name(panel.series[series])}"
     return svg(bottom + 28, name, parts)
 
 

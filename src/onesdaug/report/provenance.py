@@ -13,6 +13,14 @@ def in_one_line(result: StudyResult) -> str:
     return " · ".join(part for part in (result.file, f"commit {made.commit}", made.date, where) if part)
 
 
+def of_classifiers(result: StudyResult) -> list[tuple[str, str]]:
+    """How each was trained and is scored; several that say the same are named together."""
+    told: dict[str, list[str]] = {}
+    for name, value in result.made.classifiers.items():
+        told.setdefault(value, []).append(data_name(name))
+    return [("; ".join(names), value) for value, names in told.items()]
+
+
 def in_full(result: StudyResult) -> list[tuple[str, str]]:
     made = result.made
     pairs = [("file", result.file), ("command", made.command), ("commit", made.commit), ("date", f"{made.date} (UTC)")]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onesdaug.report import provenance
 from onesdaug.report.claims import VERDICTS, came_out, comparisons
-from onesdaug.report.panels import Panel, panels, shared_episodes
+from onesdaug.report.panels import Panel, panels, series_name, shared_episodes
 from onesdaug.report.plots_ablation import noise_curve, parts_plot
 from onesdaug.report.plots_theory import class_gains, norm_histogram, plane, simulation_plot
 from onesdaug.report.plots_time import time_plot
@@ -39,6 +39,7 @@ def section(result: StudyResult, folder: Path) -> str:
         f'<section class="study" id="{anchor(result)}">',
         f"<h2>{text(provenance.heading(result))}</h2>",
         f'<p class="lead">{prose(result.about)}</p>',
+        facts(told) if (told := provenance.of_classifiers(result)) else "",
         f'<p class="note">{text(provenance.in_one_line(result))}</p>',
         warnings("Not run here:", result.missing),
         _claims(result.claims),
@@ -111,7 +112,9 @@ def _side_by_side(plots: Sequence[tuple[str, str]]) -> str:
 
 def _grid(panel: Panel) -> list[str]:
     """The picture holds the numbers; their intervals are in the table beneath."""
-    maps = _side_by_side([(f"{panel.title}, {name}", heat_map(panel, name)) for name in panel.generators])
+    maps = _side_by_side(
+        [(f"{panel.title}, {series_name(cells)}", heat_map(panel, key)) for key, cells in panel.series.items()]
+    )
     told = "Accuracy in %; beneath it the difference to no views in points; in brackets the paper's accuracy."
     table = (
         f'<details class="card"><summary>All numbers with their intervals</summary>{to_html(in_full(panel))}</details>'

@@ -25,7 +25,14 @@ def timing_table(timings: Sequence[Timing]) -> Table | None:
         known = {t.noise_level: t.paper for t in timings if t.solver == solver and t.paper is not None}
         quoted = (Entry(seconds(known[level])) if level in known else Entry() for level in levels)
         lines.append(Line(f"the paper, {solver}", (*quoted, Entry()), "quoted"))
-    note = "Time per image, one at a time; beneath it with as many at once as stand in brackets; then the steps run. "
+    calls = " or ".join(str(n) for n in sorted({t.eager.calls for t in timings}))
+    note = f"Time per image, one at a time: the median of {calls} calls, beneath it the quartiles. "
+    if any(t.graphs is not None for t in timings):
+        note += (
+            "Launched kernel by kernel a GPU waits for the host: such a time is a property of the host. Replayed from "
+            "CUDA graphs it is the work's. "
+        )
+    note += "Then the time with as many at once as stand in brackets, and the steps run. "
     if any(t.paper is not None for t in timings):
         note += "The paper's seconds are Stable Diffusion's at 512 × 512 pixels on an RTX A5000."
     return Table(
@@ -40,7 +47,10 @@ def _timing(t: Timing | None) -> Entry:
     if t is None:
         return Entry()
     steps = f"{t.steps_run} step{'s' * (t.steps_run != 1)}"
-    return Entry(seconds(t.seconds), (f"{seconds(t.batch_seconds)} ({t.batch})", steps))
+    notes = [f"{seconds(t.eager.low)} – {seconds(t.eager.high)}"]
+    if t.graphs is not None:
+        notes += [f"graphs {seconds(t.graphs.median)}", f"{seconds(t.graphs.low)} – {seconds(t.graphs.high)}"]
+    return Entry(seconds(t.seconds), (*notes, f"{seconds(t.batch_seconds)} ({t.batch})", steps))
 
 
 def answer_table(answers: Sequence[Answer]) -> Table | None:

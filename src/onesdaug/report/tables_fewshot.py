@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onesdaug.report.panels import TRADITIONAL, Panel, mark, panels
+from onesdaug.report.panels import Panel, Series, mark, panels, series_name
 from onesdaug.report.strings import accuracy, data_name, paper, relative, signed
 from onesdaug.report.tabular import Entry, Line, Table, direction, of_accuracy, of_gain
-from onesdaug.statistics import Paired
-from onesdaug.studies.result import Cell, StudyResult
+from onesdaug.studies.result import CONDITION_ALONE, Cell, StudyResult
 
 QUOTED = "Others, as quoted by the paper, not run here"
 
@@ -18,27 +17,34 @@ def glance(result: StudyResult) -> Table | None:
     found = [panel for panel in panels(result) if panel.counts and not panel.is_grid]
     if len(found) < 2:
         return None
-    generators = list(dict.fromkeys(name for panel in found for name in panel.generators))
+    columns: dict[Series, list[Cell]] = {}
+    for panel in found:
+        for key, cells in panel.series.items():
+            columns.setdefault(key, []).append(max(cells, key=lambda cell: cell.query))
     lines = []
     for panel in found:
         base = panel.baseline
-        ways = [(TRADITIONAL, ""), *(("generated", name) for name in generators)]
-        ours = [of_gain(_most(panel, row, name)) for row, name in ways]
+        most = {key: max(cells, key=lambda cell: cell.query) for key, cells in panel.series.items()}
+        ours = [_brought(most.get(key), columns[key]) for key in columns]
         entries = (Entry() if base is None else of_accuracy(base.accuracy), *ours, _the_papers(panel))
         lines.append(Line(panel.title, entries))
-    most = sorted({max(panel.counts) for panel in found})
+    most_views = sorted({max(panel.counts) for panel in found})
     note = (
-        f"Accuracy without views in %, then the paired difference to it with K = {' or '.join(map(str, most))} views "
-        f"in percentage points. The paper's: without views → with the most views it reports, in %."
+        f"Accuracy without views in %, then the paired difference to it with K = {' or '.join(map(str, most_views))} "
+        f"views in percentage points. The paper's: without views → with the most views it reports, in %."
     )
-    columns = ("classifier, data, task", "no views", "crop + flip", *generators, "paper")
-    return Table("At a glance", columns, tuple(lines), note).without_empty_columns()
+    names = ("classifier, data, task", "no views", *(series_name(cells) for cells in columns.values()), "paper")
+    return Table("At a glance", names, tuple(lines), note).without_empty_columns()
 
 
-def _most(panel: Panel, row: str, generator: str) -> Paired | None:
-    """The gain with the most views."""
-    cells = [c for c in panel.cells if (c.row, c.generator) == (row, generator) and c.support == c.query]
-    return max(cells, key=lambda cell: cell.query).gain if cells else None
+def _brought(cell: Cell | None, column: Sequence[Cell]) -> Entry:
+    """The gain with the most views; what its setting is, where the heading cannot say it for all panels."""
+    if cell is None:
+        return Entry()
+    shared = len({(other.label, other.noise_level) for other in column}) == 1
+    told = cell.label if cell.label == CONDITION_ALONE else f"noise {cell.noise_level:g}" if cell.noise_level else ""
+    gain = of_gain(cell.gain)
+    return gain if shared or not told else Entry(gain.value, (told,), gain.mark)
 
 
 def _the_papers(panel: Panel) -> Entry:
@@ -104,9 +110,9 @@ def _in_paper(panel: Panel, cell: Cell) -> Entry:
     return Entry(paper(cell.paper) + (f" ({relative(gain)})" if gain is not None else ""))
 
 
-def grid(panel: Panel, generator: str) -> Table:
+def grid(panel: Panel, series: Series) -> Table:
     """Support views down, query views across, as the paper prints it."""
-    cells = {(c.support, c.query): c for c in panel.cells if c.generator == generator and c.kind == "generative"}
+    cells = {(c.support, c.query): c for c in panel.series[series]}
     if panel.baseline is not None:
         cells[0, 0] = panel.baseline
     queries = sorted({query for _, query in cells})
@@ -115,7 +121,8 @@ def grid(panel: Panel, generator: str) -> Table:
         row = [cells.get((support, query)) for query in queries]
         lines.append(Line(f"support +{support}", tuple(Entry() if c is None else _in_grid(c) for c in row)))
     note = "Accuracy in %, beneath it the paired difference to no views in points, then the paper's accuracy."
-    return Table(f"{panel.title}, {generator}", ("", *(f"query +{q}" for q in queries)), tuple(lines), note)
+    title = f"{panel.title}, {series_name(panel.series[series])}"
+    return Table(title, ("", *(f"query +{q}" for q in queries)), tuple(lines), note)
 
 
 def _in_grid(cell: Cell) -> Entry:

@@ -8,7 +8,7 @@ from onesdaug.report.panels import generator_mark
 from onesdaug.report.strings import data_name, percent, points, signed, small
 from onesdaug.report.tabular import Entry, Line, Table
 from onesdaug.statistics import Summary
-from onesdaug.studies.result import Gain, Simulation, StudyResult, Theory
+from onesdaug.studies.result import CONDITION_ALONE, Gain, Simulation, StudyResult, Theory
 
 COLUMN = "classifier and generator"
 
@@ -16,11 +16,12 @@ COLUMN = "classifier and generator"
 def theory_tables(result: StudyResult) -> list[Table]:
     if not result.theory:
         return []
-    return [_risk(result.theory), _radius(result.theory), _views(result.theory)]
+    return [_risk(result.theory), _radius(result.theory), _gap(result.theory), _views(result.theory)]
 
 
 def theory_name(entry: Theory) -> str:
-    return f"{entry.classifier} · {entry.generator}"
+    how = entry.label if entry.label == CONDITION_ALONE else f"noise {entry.noise_level:g}"
+    return f"{entry.classifier} · {entry.generator}, {how}"
 
 
 def setting(entry: Theory) -> str:
@@ -68,6 +69,23 @@ def _radius(entries: Sequence[Theory]) -> Table:
     columns = ("radius r", "classes whose r fell, %", "images whose norm fell, %", "complexity", "bound B·r/√m")
     note = "Before → after averaging with the views. Complexity: the empirical Rademacher complexity, by Monte Carlo."
     return _table("Radius and complexity", columns, entries, rows, note)
+
+
+def _gap(entries: Sequence[Theory]) -> Table:
+    rows = [
+        (
+            _change(e.gap_before, e.gap_after),
+            _change(e.gap_complexity_before, e.gap_complexity_after),
+            _change(e.gap_radius_before, e.gap_radius_after),
+        )
+        for e in entries
+    ]
+    columns = ("gap E sup (L - L̂)", "bound 2·E[complexity]", "bound 2B·E[r]/√m")
+    note = (
+        "The third proposition with the linear loss -y·f, B = 1: samples of 50 images of two classes, the same ones "
+        "before → after averaging with the views."
+    )
+    return _table("Generalisation gap", columns, entries, rows, note)
 
 
 def _change(before: float, after: float) -> str:

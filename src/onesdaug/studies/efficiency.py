@@ -9,12 +9,15 @@ from statistics import median
 import torch
 
 from onesdaug.augment.config import preset
+from onesdaug.augment.engine import Engine
 from onesdaug.augment.memory import peak_memory_mb, reset_peak_memory
 from onesdaug.augment.operator import Augmenter, default_preset
 from onesdaug.studies.accuracy import generators_here
-from onesdaug.studies.result import Timing
+from onesdaug.studies.result import Spread, Timing
 from onesdaug.studies.spec import Speed, Study
 from onesdaug.studies.workshop import Workshop
+
+WARM_UP = 3
 
 
 def timings(study: Study, shop: Workshop) -> tuple[tuple[Timing, ...], list[str]]:
@@ -36,22 +39,31 @@ def timings(study: Study, shop: Workshop) -> tuple[tuple[Timing, ...], list[str]
 
 
 def measure(augmenter: Augmenter, generator: str, speed: Speed) -> Timing:
-    """Images lie on the device already, as those of a running service do; views stay there."""
+    """Images lie on the device already, as those of a running service do; views stay there.
+
+    One at a time a GPU waits for launches, so the time says more about the host than about the work; replayed from
+    CUDA graphs it does not.
+    """
     config, table, side = augmenter.config, augmenter.table, int(augmenter.side or 0)
     assert table is not None and side  # there is a generator
     shape = (augmenter.batch_size, 3, side, side)
     images = torch.rand(shape, generator=torch.Generator().manual_seed(0)).to(augmenter.device)
     reset_peak_memory(augmenter.device)
-    one = median(_seconds(augmenter, images[:1], speed.repeats))
-    memory = peak_memory_mb(augmenter.device)
+    eager = Spread.of(_seconds(augmenter, images[:1], speed.repeats))
+    memory, graphs = peak_memory_mb(augmenter.device), None
     many = median(_seconds(augmenter, images, 3)) / len(images)
+    if augmenter.device.type == "cuda":
+        single = Augmenter(augmenter.generator, config, batch_size=1)
+        single.stages.engine = Engine(device=augmenter.device, graphs=True)
+        graphs = Spread.of(_seconds(single, images[:1], speed.repeats))
     return Timing(
         generator=generator,
         solver=config.solver,
         steps=config.steps,
         noise_level=config.noise_level,
         steps_run=len(table),
-        seconds=one,
+        eager=eager,
+        graphs=graphs,
         batch=len(images),
         batch_seconds=many,
         peak_memory_mb=memory,
@@ -60,11 +72,12 @@ def measure(augmenter: Augmenter, generator: str, speed: Speed) -> Timing:
 
 
 def _seconds(augmenter: Augmenter, images: torch.Tensor, repeats: int) -> list[float]:
+    """After warming up: the first call chooses kernels, the second records a graph where there are any."""
     taken = []
-    for _ in range(1 + repeats):
+    for _ in range(WARM_UP + repeats):
         began = time.perf_counter()
         augmenter.tensors(images, 1)
         if augmenter.device.type == "cuda":
             torch.cuda.synchronize(augmenter.device)
         taken.append(time.perf_counter() - began)
-    return taken[1:]  # the first one warms up
+    return taken[WARM_UP:]

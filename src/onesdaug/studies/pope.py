@@ -26,6 +26,7 @@ IMAGES = Path("coco") / "val2014"
 HOW_IMAGES = "http://images.cocodataset.org/zips/val2014.zip (6 GB), unpacked to coco/val2014"
 HOW_QUESTIONS = "output/coco of https://github.com/AoiDragon/POPE, put into pope"
 SEED = 1234  # the paper's
+PROMPT = "vcd"  # "our implementation, including the prompt and decoding, follows that of [VCD] exactly"
 
 
 def answers(study: Study, shop: Workshop) -> tuple[tuple[Answer, ...], list[str]]:
@@ -60,7 +61,7 @@ def _absent(study: Study, shop: Workshop) -> list[str]:
     if root is None or not (root / IMAGES).is_dir():
         lines.append(f"COCO val2014 images: {where}; to get them: {HOW_IMAGES}")
     try:
-        describe_local(study.model, Asking(seed=SEED), Contrast())
+        describe_local(study.model, Asking(seed=SEED), Contrast(), prompt=PROMPT)
     except OnesdaugError as error:
         lines.append(" ".join(str(error).split()))
     if lines:  # nothing will be run: see to the generator as well
@@ -82,8 +83,10 @@ def _job(study: Study, shop: Workshop) -> Job:
         questions=questions,
         images=root / IMAGES,
         out=shop.settings.work / "pope",
-        about=describe_local(study.model, asking, contrast),
-        load_model=lambda: LocalModel.from_pretrained(study.model, asking, contrast, device=shop.settings.device),
+        about=describe_local(study.model, asking, contrast, prompt=PROMPT),
+        load_model=lambda: LocalModel.from_pretrained(
+            study.model, asking, contrast, prompt=PROMPT, device=shop.settings.device
+        ),
         headline=Headline(),
         k=max(row.k for row in study.pope),
         seed=SEED,

@@ -12,6 +12,7 @@ from onesdaug.data.images import load_image
 from onesdaug.data.samples import CREDITS, sample_photographs
 from onesdaug.errors import DataError
 from onesdaug.studies.accuracy import generators_here
+from onesdaug.studies.judge import Judge, caption
 from onesdaug.studies.result import Sheet
 from onesdaug.studies.spec import Figure, Study
 from onesdaug.studies.workshop import Missing, Workshop
@@ -28,19 +29,23 @@ def sheets(study: Study, shop: Workshop, folder: Path) -> tuple[tuple[Sheet, ...
         return (), [str(missing)]
     found: list[Sheet] = []
     generators, problems = generators_here(study, shop)
+    try:
+        judge = Judge.of(study, shop) if generators else None
+    except Missing as missing:
+        judge = None
+        problems.append(f"captions are not measured: {missing}")
     folder.mkdir(parents=True, exist_ok=True)
     for generator in generators:
-        shown = Path(generator).name
+        shown, base = Path(generator).name, study.presets.get(generator, default_preset(generator))
         for name, (image, credit) in photographs.items():
             for number, figure in enumerate(study.figures, start=1):
                 with shop.timed("views"):
-                    sheet = _draw(
-                        figure, shop, generator, study.presets.get(generator, default_preset(generator)), image
-                    )
+                    sheet, measured = _draw(figure, shop, generator, base, image, judge)
                 file = f"{study.name}-{shown}-{name}-{number}.webp"
                 sheet.save(folder / file, "WEBP", quality=82)
                 title = f"{figure.title} · {shown} · {name}"
-                found.append(Sheet(title=title, caption=f"{figure.caption} Photograph: {credit}.", file=file))
+                told = f"{figure.shows} Preset {base}. {measured} Photograph: {credit}."
+                found.append(Sheet(title=title, caption=" ".join(told.split()), file=file))
                 shop.settings.log(title)
     return tuple(found), problems
 
@@ -55,15 +60,24 @@ def _photographs(shop: Workshop) -> dict[str, tuple[Image.Image, str]]:
     return {name: (image, CREDITS[name]) for name, image in samples.items()}
 
 
-def _draw(figure: Figure, shop: Workshop, generator: str, base: str, image: Image.Image) -> Image.Image:
-    rows = []
+def _draw(
+    figure: Figure, shop: Workshop, generator: str, base: str, image: Image.Image, judge: Judge | None
+) -> tuple[Image.Image, str]:
+    """The sheet, and what was measured of it."""
+    rows, measured = [], []
     small = fitted(image)
     for label, changes in figure.rows:
         settings = {name: None if value is False and name == "shape" else value for name, value in changes.items()}
-        pictures: list[Image.Image | None] = [small]
+        views: list[Image.Image] = []
+        shares = []
         for level in figure.noise_levels:
             augmenter = shop.augmenter(generator, preset(base, noise_level=level, **settings))
-            pictures += [fitted(view) for view in augmenter(image, k=1, seed=shop.settings.seed)]  # type: ignore[arg-type]
-        rows.append(SheetRow(label, f"preset {base}", pictures))
+            views += augmenter(image, k=1, seed=shop.settings.seed)  # type: ignore[arg-type]
+            shares.append(0.0 if judge is None else judge.of_views(augmenter))
+        if judge is not None:
+            own, *classes = judge.nearest([image, *views])
+            measured.append((label, shares, classes.count(own)))
+        rows.append(SheetRow(label, f"preset {base}", [small, *(fitted(view) for view in views)]))
     columns = ["original", *(f"noise {level:g}" for level in figure.noise_levels)]
-    return draw_sheet(rows, columns, f"{figure.title} · {Path(generator).name}")
+    sheet = draw_sheet(rows, columns, f"{figure.title} · {Path(generator).name}")
+    return sheet, caption(judge, figure.noise_levels, measured) if judge is not None else ""

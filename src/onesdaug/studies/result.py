@@ -6,15 +6,19 @@ Pages and documents are written from these files alone, never from a run.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from onesdaug.errors import DataError
 from onesdaug.statistics import Paired, Summary
 
 SCHEMA = 1
+OPERATOR = "1S-DAug"  # the label of rows that run the paper's operator
+CONDITION_ALONE = "condition alone"  # and of those where nothing of the image enters but through the condition
 Kind = Literal["baseline", "traditional", "generative", "oracle"]
 Verdict = Literal["agrees", "differs", "no clear difference"]
 
@@ -44,6 +48,7 @@ class Cell(_Model):
     support: int = 0  # views behind each support image
     query: int = 0  # and behind each query
     original_weight: float = 0.5
+    noise_level: float | None = None  # of generative rows; at 1 they are drawn from the condition alone
     accuracy: Summary
     gain: Paired | None = None  # over no views
     over_tta: Paired | None = None  # over crop + flip with as many views
@@ -62,6 +67,7 @@ class Instance(_Model):
 
     where: str  # "miniimagenet, FEAT-Res12, 1-shot"
     generator: str = ""  # whose views, where the comparison has any
+    row: str = ""  # which row stood on the better side, where each of several has to win: the one that came closest
     difference: Paired
     verdict: Verdict
 
@@ -70,7 +76,8 @@ class Claim(_Model):
     """A statement of the paper and what came out here."""
 
     says: str
-    verdict: Literal["agrees", "differs", "mixed", "no clear difference"]
+    verdict: Literal["agrees", "differs", "mixed", "no clear difference", "not tested here"]
+    margin: float = 0.0  # percentage points by which the better side may lose and still be "no worse"
     instances: tuple[Instance, ...]
 
 
@@ -97,6 +104,8 @@ class Theory(_Model):
     data: str
     classifier: str
     generator: str
+    label: str  # of the row whose views these are
+    noise_level: float
     shot: int
     k: int
     gain: Paired
@@ -116,6 +125,12 @@ class Theory(_Model):
     complexity_after: float
     bound_before: float
     bound_after: float
+    gap_before: float  # E sup (true - empirical risk): the other half of the third proposition
+    gap_after: float
+    gap_complexity_before: float  # its bound by complexity
+    gap_complexity_after: float
+    gap_radius_before: float  # and by radius
+    gap_radius_after: float
     cosine: Summary  # of a view to its original
     agreement: Summary  # share of views nearest to their own class
     original_agreement: Summary
@@ -137,6 +152,20 @@ class Simulation(_Model):
     trials: int
 
 
+class Spread(_Model):
+    """Seconds of many calls: the median and the quartiles."""
+
+    median: float
+    low: float
+    high: float
+    calls: int
+
+    @classmethod
+    def of(cls, seconds: Sequence[float]) -> Spread:
+        low, median, high = np.quantile(seconds, (0.25, 0.5, 0.75)).tolist()
+        return cls(median=median, low=low, high=high, calls=len(seconds))
+
+
 class Timing(_Model):
     """The cost of one view at one noise level."""
 
@@ -145,11 +174,17 @@ class Timing(_Model):
     steps: int
     noise_level: float
     steps_run: int
-    seconds: float  # per image, one at a time, after warm-up: the median
+    eager: Spread  # per image, one at a time, after warm-up
+    graphs: Spread | None = None  # the same replayed from CUDA graphs, where there are any
     batch: int
     batch_seconds: float  # per image, `batch` at a time
     peak_memory_mb: float
     paper: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Of one view of one image."""
+        return self.eager.median
 
 
 class Sheet(_Model):
@@ -185,9 +220,10 @@ class Made(_Model):
     date: str  # UTC, day
     machine: dict[str, str]
     seconds: dict[str, float]  # stage -> seconds; what was found in a cache counts as it took to find it
-    seeds: dict[str, int]
+    seeds: dict[str, int | list[int]]
     data: dict[str, str]  # name -> fingerprint and size
     encoders: dict[str, str] = {}
+    classifiers: dict[str, str] = {}  # name -> how it was trained and is scored, where that is not as in the paper
     generators: dict[str, str] = {}  # name -> fingerprint and settings
 
 

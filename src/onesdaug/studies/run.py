@@ -12,7 +12,9 @@ from typing import Any
 from onesdaug.errors import OnesdaugError
 from onesdaug.fewshot.checkpoint import describe_machine
 from onesdaug.studies.accuracy import generators_of, tables, wants_of
+from onesdaug.studies.classifiers import describe
 from onesdaug.studies.efficiency import timings
+from onesdaug.studies.judge import SPLIT as JUDGED_ON
 from onesdaug.studies.pope import answers
 from onesdaug.studies.qualitative import sheets
 from onesdaug.studies.result import Made, StudyResult
@@ -105,20 +107,21 @@ def missing(study: Study, shop: Workshop) -> tuple[str, ...]:
 
 def _made(study: Study, shop: Workshop, command: str, seconds: dict[str, float]) -> Made:
     settings = shop.settings
-    data, encoders, generators = {}, {}, {}
+    data, encoders, classifiers, generators = {}, {}, {}, {}
     for name in study.data:
         try:
-            data[Path(name).name] = shop.data_fact(name)
+            data[Path(name).name] = shop.data_fact(name, JUDGED_ON if study.kind == "qualitative" else "")
         except Missing:
             continue
         for classifier in study.classifiers:
             if name in classifier.encoder:
                 try:
-                    encoders[f"{classifier.name}, {Path(name).name}"] = shop.classifier(classifier, name)[
-                        0
-                    ].fingerprint
+                    encoder, head = shop.classifier(classifier, name)
                 except Missing:
                     continue
+                key = f"{classifier.name}, {Path(name).name}"
+                encoders[key] = encoder.fingerprint
+                classifiers[key] = describe(classifier, name, head, shop.card(classifier, name))
     for generator in generators_of(study, shop) if study.kind != "pope" else ():
         try:
             augmenter = shop.augmenter(generator)
@@ -135,9 +138,10 @@ def _made(study: Study, shop: Workshop, command: str, seconds: dict[str, float])
             if Path(place).name in data and name in study.settings[place]:
                 row = study.row_on(Row(id="", label="", views="generated"), place, generator)
                 generators[f"{name}, {Path(place).name}"] = _settings(shop.config(row, generator).model_dump())
-    seeds = (
-        {"views": settings.seed, "episodes": settings.seed} if study.kind in ON_FEATURES else {"views": settings.seed}
-    )
+    first = settings.seed
+    seeds: dict[str, int | list[int]] = {"views": first if study.seeds == 1 else [*range(first, first + study.seeds)]}
+    if study.kind in ON_FEATURES:
+        seeds["episodes"] = first
     return Made(
         command=command,
         commit=settings.commit,
@@ -147,6 +151,7 @@ def _made(study: Study, shop: Workshop, command: str, seconds: dict[str, float])
         seeds=seeds,
         data=data,
         encoders=encoders,
+        classifiers=classifiers,
         generators=generators,
     )
 

@@ -11,14 +11,19 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from onesdaug.errors import ConfigError
 from onesdaug.studies.result import Literature, Paper
 
-ORDER = ("main", "fine-grained", "transformers", "pope", "grid", "ablation", "efficiency", "qualitative", "theory")
-Views = Literal["none", "crop-flip", "shape", "oracle", "generated"]
+ORDER = (
+    "headline", "main", "fine-grained", "transformers", "pope", "grid", "ablation", "efficiency", "qualitative",
+    "theory",
+)  # fmt: skip
+Views = Literal["crop-flip", "traditional", "shape", "oracle", "round-trip", "generated"]
 BASELINE, TRADITIONAL = "none", "crop-flip"
+BY_GENERATOR = ("generated", "round-trip")  # one bank for each generator of the run
+SAME_FOR_ALL_SEEDS = ("oracle", "round-trip")
 
 
 class _Model(BaseModel):
@@ -33,9 +38,11 @@ class Classifier(_Model):
     """
 
     name: str
+    of_paper: str = ""  # the classifier of the paper whose values stand beside it, where that is not its own name
     encoder: dict[str, str]
     head: str | None = None
     metric: dict[str, str] = {}  # per benchmark; else the head's own
+    paper_metric: dict[str, str] = {}  # what the paper scores with, per benchmark
     needs: str = ""  # how to get it, where it cannot come with the repository
 
 
@@ -50,7 +57,10 @@ class Loading(_Model):
 
 
 class Row(_Model):
-    """One way of making views. `generated` stands for every generator of the run, each with its own preset."""
+    """One way of making views. `generated` stands for every generator of the run, each with its own preset.
+
+    `round-trip` is what the generator's autoencoder alone makes of an image.
+    """
 
     id: str
     label: str
@@ -76,12 +86,23 @@ class Ref(_Model):
 
 
 class ClaimSpec(_Model):
-    """The paper says that one side beats the other; it is tested wherever both were run."""
+    """The paper says that one side beats the other; it is tested wherever both were run.
+
+    Of several on the better side each has to win. With a margin the sentence is "no worse": the difference may be
+    negative, but the whole interval has to lie above minus the margin.
+    """
 
     says: str
-    better: Ref
+    better: tuple[Ref, ...]
     than: Ref
     shots: tuple[int, ...] = (1,)
+    margin: float = Field(0.0, ge=0)  # percentage points
+    classifiers: tuple[str, ...] = ()  # the paper's, where a study has others beside them; empty: all are
+
+    @field_validator("better", mode="before")
+    @classmethod
+    def _one_or_more(cls, value: Any) -> Any:
+        return [value] if isinstance(value, dict | Ref) else value
 
 
 class PaperValue(_Model):
@@ -100,7 +121,7 @@ class Speed(_Model):
 
     solvers: tuple[tuple[str, int], ...]  # name, steps
     noise_levels: tuple[float, ...]
-    repeats: int = 15
+    repeats: int = Field(25, ge=20)  # fewer make a median that is mostly noise
     paper: dict[str, float] = {}  # "ddpm 0.25" -> seconds
 
 
@@ -108,7 +129,7 @@ class Figure(_Model):
     """A contact sheet: one line of settings per row, one noise level per column."""
 
     title: str
-    caption: str
+    shows: str  # what is across and down; what came of it is measured, never written here
     rows: tuple[tuple[str, dict[str, Any]], ...]  # label, settings
     noise_levels: tuple[float, ...]
 
@@ -133,6 +154,7 @@ class Study(_Model):
     shots: tuple[int, ...] = (1,)
     uses: tuple[tuple[int, int], ...] = ()
     episodes: int = 3000
+    seeds: int = Field(1, ge=1)  # views are drawn so many times over, and the interval covers that too
     rows: tuple[Row, ...] = ()
     # benchmark -> generator -> what differs from its preset there, chosen on that benchmark's validation classes
     settings: dict[str, dict[str, dict[str, Any]]] = {}
@@ -149,7 +171,7 @@ class Study(_Model):
     @model_validator(mode="after")
     def _refer_to_rows(self) -> Study:
         known = {row.id for row in self.rows} | {BASELINE}
-        named = [ref.row for claim in self.claims for ref in (claim.better, claim.than)]
+        named = [ref.row for claim in self.claims for ref in (*claim.better, claim.than)]
         named += [value.row for value in self.paper_values]
         if unknown := sorted(set(named) - known):
             raise ValueError(f"no row called {', '.join(unknown)}; rows are {', '.join(sorted(known))}")
@@ -161,7 +183,8 @@ class Study(_Model):
         return row.model_copy(update={"config": {**chosen, **row.config}}) if chosen else row
 
     def paper_value(self, data: str, classifier: str, shot: int, row: str, support: int, query: int) -> Paper | None:
-        wanted = (data, classifier, shot, row, support, query)
+        named = {c.name: c.of_paper for c in self.classifiers if c.of_paper}
+        wanted = (data, named.get(classifier, classifier), shot, row, support, query)
         for v in self.paper_values:
             if (v.data, v.classifier, v.shot, v.row, v.support, v.query) == wanted:
                 return Paper(value=v.value, ci95=v.ci95)

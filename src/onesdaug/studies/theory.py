@@ -9,12 +9,13 @@ import torch
 
 from onesdaug.analysis.explain import Explanation, explain
 from onesdaug.analysis.radius import DISTRIBUTIONS, reduction
+from onesdaug.augment.config import AugmentConfig
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.evaluate import Task, ViewUse
-from onesdaug.studies.accuracy import wants_of
+from onesdaug.studies.accuracy import label_of, wants_of
 from onesdaug.studies.result import Gain, Histogram, Simulation, Theory
 from onesdaug.studies.spec import Study
-from onesdaug.studies.workshop import Missing, Workshop
+from onesdaug.studies.workshop import Missing, Want, Workshop
 
 BINS = 40
 SIMULATED_VIEWS = (1, 3)
@@ -37,15 +38,14 @@ def theory(study: Study, shop: Workshop) -> tuple[Theory, ...]:
                 use = ViewUse(support, query, want.row.original_weight)
                 with shop.timed("explaining"):
                     said = explain(bank, head, task, use)
-                    found.append(
-                        _entry(Path(want.data).name, want.classifier.name, Path(want.generator).name, bank, said)
-                    )
+                    found.append(_entry(want, shop.config(want.row, want.generator), bank, said))
     return tuple(found)
 
 
-def _entry(data: str, classifier: str, generator: str, bank: FeatureBank, said: Explanation) -> Theory:
+def _entry(want: Want, config: AugmentConfig, bank: FeatureBank, said: Explanation) -> Theory:
     if said.votes is None:
         raise ValueError("the theory's votes need views of the queries")
+    before, after = said.gap
     votes, terms, radius, change, seen = (
         said.votes,
         said.votes.risk,
@@ -54,9 +54,11 @@ def _entry(data: str, classifier: str, generator: str, bank: FeatureBank, said: 
         said.faithfulness,
     )
     return Theory(
-        data=data,
-        classifier=classifier,
-        generator=generator,
+        data=Path(want.data).name,
+        classifier=want.classifier.name,
+        generator=Path(want.generator).name,
+        label=label_of(want.row, config),
+        noise_level=config.noise_level,
         shot=said.task.shot,
         k=said.use.query,
         gain=said.gain,
@@ -76,6 +78,12 @@ def _entry(data: str, classifier: str, generator: str, bank: FeatureBank, said: 
         complexity_after=change.after.value,
         bound_before=change.before.radius_bound,
         bound_after=change.after.radius_bound,
+        gap_before=before.value,
+        gap_after=after.value,
+        gap_complexity_before=before.complexity_bound,
+        gap_complexity_after=after.complexity_bound,
+        gap_radius_before=before.radius_bound,
+        gap_radius_after=after.radius_bound,
         cosine=seen.cosine,
         agreement=seen.agreement,
         original_agreement=seen.original_agreement,

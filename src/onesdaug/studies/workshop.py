@@ -26,6 +26,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, Found, check, data_root, load_split, split_members
 from onesdaug.data.sources import fingerprint
 from onesdaug.encoders.base import Encoder
+from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import ConfigError, DataError, OnesdaugError
 from onesdaug.fewshot.bank import ORACLE, FeatureBank
@@ -33,9 +34,9 @@ from onesdaug.fewshot.checkpoint import load_head
 from onesdaug.fewshot.embed import FRAME, embed_all
 from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
 from onesdaug.fewshot.heads import Head, build_head
-from onesdaug.fewshot.views import Views, augmenter_views, resolve_views
+from onesdaug.fewshot.views import Views, augmenter_views, resolve_views, round_trip_views
 from onesdaug.generators.machine import pick_device
-from onesdaug.studies.spec import Classifier, Loading, Row
+from onesdaug.studies.spec import BY_GENERATOR, Classifier, Loading, Row
 
 CHUNK = {"cpu": 64}  # images embedded at once; a GPU takes more
 GPU_CHUNK = 1024
@@ -74,6 +75,7 @@ class Want:
     row: Row
     generator: str = ""
     k: int = 0
+    seed: int = 0  # of the views
 
 
 @dataclass
@@ -81,7 +83,7 @@ class Workshop:
     settings: Settings
     seconds: dict[str, float] = field(default_factory=dict)
     _data: dict[str, Dataset] = field(default_factory=dict)
-    _marks: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _marks: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # of a data set's split
     _classifiers: dict[tuple[str, str], tuple[Encoder, Head]] = field(default_factory=dict)
     _generators: dict[tuple[str, Loading], Augmenter] = field(default_factory=dict)
     _missing: dict[str, str] = field(default_factory=dict)  # what was looked for once is not looked for again
@@ -106,27 +108,28 @@ class Workshop:
         """The fingerprint of the images a study would use, without decoding one."""
         return self._mark(name)[0]
 
-    def data_fact(self, name: str) -> str:
+    def data_fact(self, name: str, split: str = "") -> str:
         """The same for people: fingerprint, size, and whether this is a copy that is known to be right."""
-        return self._mark(name)[1]
+        return self._mark(name, split)[1]
 
-    def _mark(self, name: str) -> tuple[str, str]:
-        if name not in self._marks:
+    def _mark(self, name: str, split: str = "") -> tuple[str, str]:
+        split = split or self.settings.split
+        if (name, split) not in self._marks:
             s = self.settings
-            found: Found = self._once(f"data {name}", lambda: self._look(name))
+            found: Found = self._once(f"data {name} {split}", lambda: self._look(name, split))
             part = "" if s.per_class is None else f"[{s.per_class} of each, seed 0]"
             copy = "" if name not in BENCHMARKS else " (the known copy)" if found.known else " (not a copy known here)"
-            fact = f"{s.split}, {found.classes} classes, {found.images:,} images, {found.fingerprint}{copy}"
-            self._marks[name] = found.fingerprint + part, fact + (f", {part[1:-1]}" if part else "")
-        return self._marks[name]
+            fact = f"{split}, {found.classes} classes, {found.images:,} images, {found.fingerprint}{copy}"
+            self._marks[name, split] = found.fingerprint + part, fact + (f", {part[1:-1]}" if part else "")
+        return self._marks[name, split]
 
-    def _look(self, name: str) -> Found:
+    def _look(self, name: str, split: str) -> Found:
         if name not in BENCHMARKS:  # a folder of the user's own with train/, val/ and test/ in it
-            members = split_members(Path(name).name, self.settings.split, self._home(name).parent)
-            return Found(self.settings.split, len({m.label for m in members}), len(members), fingerprint(members))
+            members = split_members(Path(name).name, split, self._home(name).parent)
+            return Found(split, len({m.label for m in members}), len(members), fingerprint(members))
         benchmark = BENCHMARKS[name]
         where = f"not under {ENVIRONMENT}" if self.root else f"{ENVIRONMENT} is not set"
-        found = Found(self.settings.split) if self.root is None else check(name, self.settings.split, self.root)
+        found = Found(split) if self.root is None else check(name, split, self.root)
         if not found.images:
             raise Missing(f"{benchmark.title}: {where}; to get it: {benchmark.how}")
         return found
@@ -158,6 +161,12 @@ class Workshop:
                     f"classifier {key}", lambda: self._load_classifier(classifier, data)
                 )
         return self._classifiers[key]
+
+    def card(self, classifier: Classifier, data: str) -> dict[str, Any] | None:
+        """Of the checkpoint behind a classifier; None where the encoder is someone else's."""
+        if classifier.head is not None:
+            return None
+        return load_checkpoint(self.settings.checkpoints / classifier.encoder[data])[1]
 
     def _load_classifier(self, classifier: Classifier, data: str) -> tuple[Encoder, Head]:
         spec = classifier.encoder[data]
@@ -207,21 +216,20 @@ class Workshop:
         changes = {name: None if value is False and name == "shape" else value for name, value in row.config.items()}
         return preset(default_preset(generator), **changes)
 
-    def views(self, row: Row, generator: str = "") -> Views | str | None:
-        if row.views == "none":
-            return None
+    def views(self, row: Row, generator: str = "") -> Views | str:
         if row.views == "oracle":
             return ORACLE
-        if row.views != "generated":
+        if row.views not in BY_GENERATOR:
             return resolve_views(row.views, device=self.settings.device)
         made = self.augmenter(generator, self.config(row, generator), row.generator)
-        return augmenter_views(made, Path(generator).name)
+        return (augmenter_views if row.views == "generated" else round_trip_views)(made, Path(generator).name)
 
     def path(self, want: Want) -> Path:
         """Where the bank lies; K is not part of the name, because a bank with more views holds those of fewer."""
         row = want.row
         loading = row.generator.options()
-        key = json.dumps([want.data, want.classifier.name, row.views, want.generator, row.config, loading])
+        what = [want.data, want.classifier.encoder[want.data], row.views, want.generator, row.config, loading]
+        key = json.dumps([*what, want.seed])
         if key not in self._paths:
             self._paths[key] = self._path(want)
         return self._paths[key]
@@ -231,8 +239,8 @@ class Workshop:
         about = self._about(want)
         encoder, _ = self.classifier(want.classifier, want.data)
         views = self.views(want.row, want.generator)
-        wide = encoder.short_side > FRAME or (not isinstance(views, str | None) and views.side > FRAME)
-        identity = [data, encoder.fingerprint, about, self.settings.seed, *(["whole images"] if wide else [])]
+        wide = encoder.short_side > FRAME or (not isinstance(views, str) and views.side > FRAME)
+        identity = [data, encoder.fingerprint, about, want.seed, *(["whole images"] if wide else [])]
         digest = hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=6).hexdigest()
         name = f"{Path(want.data).name}-{want.classifier.encoder[want.data]}-{about['source']}-{digest}.safetensors"
         return self.settings.work / "banks" / name.replace("/", "_").replace(":", "_")
@@ -240,7 +248,7 @@ class Workshop:
     def _about(self, want: Want) -> dict[str, Any]:
         """What decides the views' pixels."""
         views = self.views(want.row, want.generator)
-        return {"source": views or "none"} if views is None or isinstance(views, str) else views.describe()
+        return {"source": views} if isinstance(views, str) else views.describe()
 
     def make_banks(self, wants: Sequence[Want]) -> None:
         """Make every bank that can be made and is not there; an image's views are drawn once for all classifiers."""
@@ -256,7 +264,7 @@ class Workshop:
                 lacking[path] = replace(known, k=max(known.k, want.k))
         groups: dict[str, dict[Path, Want]] = {}
         for path, want in lacking.items():
-            groups.setdefault(json.dumps([want.data, self._about(want)]), {})[path] = want
+            groups.setdefault(json.dumps([want.data, self._about(want), want.seed]), {})[path] = want
         for number, group in enumerate(groups.values(), start=1):
             first, k = next(iter(group.values())), max(want.k for want in group.values())
             outputs = {path: self.classifier(want.classifier, want.data)[0] for path, want in group.items()}
@@ -265,7 +273,7 @@ class Workshop:
             source = first.generator or first.row.views
             self.settings.log(
                 f"bank {number} of {len(groups)}: {first.data}, {Path(source).name}, {first.row.label}, K = {k}, "
-                f"{len(data):,} images, {len(outputs)} classifiers"
+                f"seed {first.seed}, {len(data):,} images, {len(outputs)} classifiers"
             )
             with self.timed("views and features"):
                 made = embed_all(
@@ -273,7 +281,7 @@ class Workshop:
                     outputs,
                     self.views(first.row, first.generator),
                     k,
-                    seed=self.settings.seed,
+                    seed=first.seed,
                     chunk=CHUNK.get(self.device.type, GPU_CHUNK),
                     commit=self.settings.commit,
                     known={path: plain for path, plain in seen.items() if plain is not None},
