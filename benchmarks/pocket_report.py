@@ -27,7 +27,6 @@ from onesdaug.statistics import mean_ci, paired  # noqa: E402
 
 RAW = ROOT / "benchmarks" / "results"
 IMAGENET = ROOT / "packages" / "pocket-imagenet" / "src" / "onesdaug_pocket_imagenet" / "weights"
-README = ROOT / "README.md"
 RESULTS, DOCS = ROOT / "results" / "pocket.json", ROOT / "docs" / "pocket.md"
 TITLES = {
     "mini-protonet-convnet": "ProtoNet-ConvNet",
@@ -70,7 +69,7 @@ def test_table(rows: list[dict[str, Any]]) -> str:
         "|---|---|---|---|---|---|---|---|",
     ]
     for row in sorted(rows, key=lambda r: (list(TITLES).index(r["classifier"]), r["source"] or "", r["k"])):
-        name = "none" if row["source"] is None else f"{row['source']}, K = {row['k']}"
+        name = "none" if row["source"] is None else f"{row['source']}{_alone(row['source'])}, K = {row['k']}"
         accuracy = f"{100 * row['accuracy']['mean']:.2f} ± {100 * row['accuracy']['ci95']:.2f}"
         cells = [TITLES[row["classifier"]], name, accuracy, "", "", "", "", ""]
         if "gain" in row:
@@ -83,6 +82,10 @@ def test_table(rows: list[dict[str, Any]]) -> str:
             continue
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _alone(source: str) -> str:
+    return " (condition alone)" if source in WANTED and preset(source).from_condition_alone else ""
 
 
 def validation_table(found: dict[str, Any]) -> str:
@@ -117,20 +120,6 @@ def speed_table(cpu: dict[str, Any], gpu: list[dict[str, Any]], device: str) -> 
     return "\n".join(lines)
 
 
-def short_table(rows: list[dict[str, Any]]) -> str:
-    """The README's: one line a classifier, K = 3."""
-    sources = ("crop-flip", "pocket", "pocket-imagenet")
-    lines = ["| classifier | no views | " + " | ".join(sources) + " |", "|---|---|---|---|---|"]
-    for name, title in TITLES.items():
-        mine = {row["source"]: row for row in rows if row["classifier"] == name and row["k"] in (0, 3)}
-        cells = [f"{100 * mine[None]['accuracy']['mean']:.2f} %"]
-        for source in sources:
-            gain = mine[source]["gain"]
-            cells.append(f"{points(gain)} ({100 * gain['relative_gain']:+.1f} %)")
-        lines.append(f"| {title} | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
-
-
 def with_tables(document: str, tables: dict[str, str]) -> str:
     for name, text in tables.items():
         begin, end = f"<!-- table: {name} -->", "<!-- end of table -->"
@@ -162,7 +151,6 @@ def build() -> tuple[dict[str, Any], dict[str, str]]:
     }
     cpu = json.loads((RAW / "pocket-speed.json").read_text())
     return result, {
-        "short": short_table(rows),
         "test": test_table(rows),
         "validation": validation_table(validation),
         "speed": speed_table(cpu, validation["speed"], validation["device"]),
@@ -172,7 +160,6 @@ def build() -> tuple[dict[str, Any], dict[str, str]]:
 def main() -> None:
     result, tables = build()
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
-    README.write_text(with_tables(README.read_text(), {"short": tables.pop("short")}))
     DOCS.write_text(with_tables(DOCS.read_text(), tables))
     print(tables["test"])
 

@@ -8,12 +8,20 @@ import pytest
 
 from onesdaug.report import strings
 from onesdaug.report.claims import by_verdict, came_out, tally
-from onesdaug.report.panels import generator_mark, mark, noise_level, panels
+from onesdaug.report.panels import (
+    Panel,
+    generator_mark,
+    implied_episodes,
+    mark,
+    noise_level,
+    panels,
+    told_episodes,
+)
 from onesdaug.report.tables_cost import answer_table, timing_table
 from onesdaug.report.tables_fewshot import QUOTED, beside_others, glance, grid, in_full
 from onesdaug.report.tables_theory import simulation_table, theory_tables
 from onesdaug.report.tabular import Entry, Line, Table, plain, to_html, to_markdown
-from onesdaug.statistics import Paired, paired
+from onesdaug.statistics import Paired, Summary, paired
 from onesdaug.studies.result import Claim, Instance
 from tests.report import example
 from tests.report.structure import parse
@@ -252,3 +260,18 @@ def test_html_and_markdown_of_a_table_escape_and_agree() -> None:
     assert "| a \\| b | 1.00 ± 0.10<br>&lt;i>note&lt;/i> | – |" in document
     assert "x &amp; y" in document and "\\*note\\*" in document
     assert plain("two\nlines \udcff") == "two lines ?"
+
+
+def test_the_papers_intervals_stand_for_so_many_episodes() -> None:
+    """n = n_ours · (ci_ours / ci_paper)²: with the same width, the same number; half as wide, four times as many."""
+    result = example.fewshot("main")
+    (first, *_) = panels(result)
+    base = first.baseline
+    assert base is not None and base.paper is not None and base.paper.ci95 == 0.65
+    same = base.model_copy(update={"accuracy": Summary(0.6, 0.0065, 3000)})
+    assert implied_episodes([Panel(first.data, first.classifier, 1, (same,))]) == (3000, 3000)
+    half = base.model_copy(update={"accuracy": Summary(0.6, 0.0065 / 2, 3000)})
+    both = [Panel(first.data, first.classifier, 1, (cell,)) for cell in (same, half)]
+    assert implied_episodes(both) == (750, 3000)
+    assert "as wide as those of 750 to 3,000 episodes" in told_episodes(both)
+    assert told_episodes(panels(example.fewshot("transformers"))) == ""  # the paper gives no intervals there

@@ -39,7 +39,7 @@ def embed(
     views: Annotated[
         str,
         typer.Option(
-            help="none, crop-flip, oracle, a folder of `onesdaug augment`, or a model (pocket, shape, sd15, …)."
+            help="none, crop-flip, traditional, oracle, a folder of `onesdaug augment`, or a model (pocket, sd15, …)."
         ),
     ] = "none",
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image.")] = 0,
@@ -106,7 +106,7 @@ def evaluate(
     way: Annotated[int, typer.Option(min=2, help="Classes per episode.")] = 5,
     query: Annotated[int, typer.Option(min=1, help="Queries per class.")] = 15,
     episodes: Annotated[
-        int | None, typer.Option(min=1, help="Number of episodes (else the paper's 15,000 queries).")
+        int | None, typer.Option(min=1, help="Number of episodes (else 15,000 queries, 200 episodes of 75).")
     ] = None,
     support_views: Annotated[int | None, typer.Option(min=0, help="Views per support image (else all).")] = None,
     query_views: Annotated[int | None, typer.Option(min=0, help="Views per query image (else all).")] = None,

@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from onesdaug.report import provenance
 from onesdaug.report.claims import SIGN, VERDICTS, by_verdict, came_out, comparisons, tally
-from onesdaug.report.panels import panels, shared_episodes
+from onesdaug.report.panels import panels, shared_episodes, told_episodes
 from onesdaug.report.strings import points
 from onesdaug.report.study_page import DETAILS, IN_SHORT, LEAD, TITLE, drawn_by
 from onesdaug.report.tables_cost import answer_table, timing_table
@@ -57,6 +57,7 @@ def _study(result: StudyResult) -> Iterator[str]:
         yield f"**{claim.verdict}**: {plain(claim.says)} {plain(came_out(claim))}"
         if (table := comparisons(claim)) is not None and len(claim.instances) > 1:
             yield to_markdown(table)
+    yield plain(told_episodes(panels(result)))
     for table in _tables(result):
         yield to_markdown(table)
     for entry in result.theory:
@@ -75,7 +76,7 @@ def _tables(result: StudyResult) -> Iterator[Table]:
         if panel.is_grid:
             yield from (grid(panel, key) for key in panel.series)
         else:
-            yield _with_note(in_full(panel), f"{shared_episodes([panel])} episodes, the same for all rows.")
+            yield _with_note(in_full(panel), f"{shared_episodes([panel]).rstrip(',')}, the same for all rows.")
     others = [beside_others(result), *theory_tables(result), simulation_table(result.simulations)]
     yield from filter(None, [*others, timing_table(result.timings), answer_table(result.answers)])
 

@@ -137,6 +137,32 @@ def noise_level(cell: Cell, settings: str) -> float | None:
 
 
 def shared_episodes(panel_list: Sequence[Panel]) -> str:
-    """How many episodes stand behind the accuracies."""
-    counts = sorted({cell.accuracy.n for panel in panel_list for cell in panel.cells})
-    return " or ".join(f"{n:,}" for n in counts)
+    """How many episodes stand behind the accuracies, and with how many draws of the views."""
+    cells = [cell for panel in panel_list for cell in panel.cells]
+    counts = " or ".join(f"{n:,}" for n in sorted({cell.accuracy.n for cell in cells}))
+    seeds = max(cell.accuracy.seeds for cell in cells)
+    return f"{counts} episodes" + (f", each with {seeds} draws of the views," if seeds > 1 else "")
+
+
+def implied_episodes(panel_list: Sequence[Panel]) -> tuple[int, int] | None:
+    """How many episodes the paper's intervals stand for, from and to, if its spread over episodes is ours.
+
+    ci95 = 1.96·std/√n, so n = n_ours · (ci_ours / ci_paper)²; read off the rows without views.
+    """
+    found = [
+        round(base.accuracy.n * (100 * base.accuracy.ci95 / base.paper.ci95) ** 2)
+        for panel in panel_list
+        if (base := panel.baseline) is not None and base.paper is not None and base.paper.ci95
+    ]
+    return (min(found), max(found)) if found else None
+
+
+def told_episodes(panel_list: Sequence[Panel]) -> str:
+    """The same in a sentence: "15,000 queries" can be read as 200 episodes, which these intervals do not bear out."""
+    if (found := implied_episodes(panel_list)) is None:
+        return ""
+    low, high = (f"{n:,}" for n in found)
+    return (
+        f"The paper says 15,000 queries, which would make 200 episodes of 75. Its intervals are as wide as those of "
+        f"{low if low == high else f'{low} to {high}'} episodes with the spread that ours have."
+    )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from onesdaug.report import provenance
 from onesdaug.report.claims import VERDICTS, came_out, comparisons
-from onesdaug.report.panels import Panel, panels, series_name, shared_episodes
+from onesdaug.report.panels import Panel, panels, series_name, shared_episodes, told_episodes
 from onesdaug.report.plots_ablation import noise_curve, parts_plot
 from onesdaug.report.plots_theory import class_gains, norm_histogram, plane, simulation_plot
 from onesdaug.report.plots_time import time_plot
@@ -90,7 +90,8 @@ def _fewshot(result: StudyResult) -> list[str]:
     found = panels(result)
     if not found:
         return _card_of(beside_others(result))
-    note = f"{shared_episodes(found)} episodes behind every accuracy, the same for all rows of a table. {COLOURS}"
+    note = f"{shared_episodes(found)} behind every accuracy, the same for all rows of a table. {COLOURS}"
+    note += f" {told_episodes(found)}"
     parts = [f'<p class="note">{text(note)}</p>', *_card_of(glance(result))]
     scale = gain_scale(found)
     curves = [(panel.title, gain_over_k(panel, scale)) for panel in found]

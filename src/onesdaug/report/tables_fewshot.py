@@ -31,8 +31,10 @@ def glance(result: StudyResult) -> Table | None:
     most_views = sorted({max(panel.counts) for panel in found})
     note = (
         f"Accuracy without views in %, then the paired difference to it with K = {' or '.join(map(str, most_views))} "
-        f"views in percentage points. The paper's: without views → with the most views it reports, in %."
+        f"views in percentage points."
     )
+    if any(line.entries[-1] != Entry() for line in lines):
+        note += " The paper's: without views → with the most views it reports, in %."
     names = ("classifier, data, task", "no views", *(series_name(cells) for cells in columns.values()), "paper")
     return Table("At a glance", names, tuple(lines), note).without_empty_columns()
 

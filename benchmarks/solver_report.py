@@ -1,0 +1,128 @@
+"""What each solver does to a view, and the table of docs/operator.md that says so.
+
+    ONESDAUG_DATA=… python benchmarks/solver_report.py measure     sharpness of views, on validation images
+    python benchmarks/solver_report.py                             the table, from what is stored
+
+Three columns: the spread that is left of data with spread 1 when the predictor is exact (computed, no network), the
+sharpness of real views against that of their originals (`benchmarks/results/solver-sharpness.json`), and few-shot
+accuracy on validation classes (`results/solvers-validation.json`, a study).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
+
+import numpy as np  # noqa: E402
+
+from benchmarks.pocket_report import with_tables  # noqa: E402
+from onesdaug.augment.config import preset  # noqa: E402
+from onesdaug.augment.solvers import table  # noqa: E402
+from onesdaug.generators.schedule import Schedule  # noqa: E402
+
+SOLVERS = {
+    "ddpm": "ddpm",
+    "ddpm-ancestral": "ddpm-ancestral",
+    "ddim": "ddim",
+    "dpm++": "dpm",
+}  # name → row of the study
+GENERATORS = ("pocket", "pocket-imagenet")
+SHARPNESS = ROOT / "benchmarks" / "results" / "solver-sharpness.json"
+STUDY, DOCS = ROOT / "results" / "solvers-validation.json", ROOT / "docs" / "operator.md"
+POINT: dict[str, Any] = {"noise_level": 0.7, "noise_map": "strength", "steps": 20}
+
+
+def spread_left(solver: str) -> float:
+    """Standard deviation of the result for N(0, 1) data and the exact predictor, x0 = sqrt(abar)·z: one linear map.
+
+    Followed as a covariance of (z, previous x0); the starting noise and each step's own are independent.
+    """
+    rows = table(Schedule.scaled_linear(offset=1), solver, POINT["steps"], POINT["noise_level"], POINT["noise_map"])
+    covariance = np.diag([1.0, 0.0])  # alpha² + sigma² = 1 of noised data
+    for i in range(len(rows)):
+        guess = rows.alpha[i]  # x0 as a multiple of z
+        step = np.array([[rows.a[i] + rows.b[i] * guess, rows.c[i]], [guess, 0.0]])
+        covariance = step @ covariance @ step.T
+        covariance[0, 0] += rows.s[i] ** 2
+    return float(np.sqrt(covariance[0, 0]))
+
+
+def sharpness(pictures: Any) -> float:
+    """Variance of the Laplacian of the grey picture, the mean over (B, 3, H, W)."""
+    import torch
+
+    grey = pictures.mean(1, keepdim=True)
+    kernel = torch.tensor([[0.0, 1.0, 0.0], [1.0, -4.0, 1.0], [0.0, 1.0, 0.0]]).view(1, 1, 3, 3)
+    return float(torch.nn.functional.conv2d(grey, kernel).var((1, 2, 3)).mean())
+
+
+def measure(per_class: int = 4) -> dict[str, Any]:
+    import torch
+
+    from onesdaug import Augmenter
+    from onesdaug.data.registry import load_split
+    from onesdaug.fewshot.checkpoint import commit, describe_machine
+    from onesdaug.fewshot.views import as_batch
+
+    data = load_split("miniimagenet", "val").sample(per_class)
+    images, found = as_batch(data.images), {}
+    for generator in GENERATORS:
+        loaded = Augmenter.from_pretrained(generator, device="cpu")
+        found[generator] = {}
+        for solver in SOLVERS:
+            config = preset("pocket-faithful", **POINT, solver=solver)
+            found[generator][solver] = sharpness(Augmenter(loaded.generator, config).tensors(images, 1)[:, 0])
+            print(generator, solver, found[generator][solver], flush=True)
+    return {
+        "what": "variance of the Laplacian of one view of each image, preset pocket-faithful at the paper's noise "
+        "level and steps; the originals', and what the autoencoder alone leaves of it",
+        "command": "python benchmarks/solver_report.py measure",
+        "commit": commit(),
+        "machine": describe_machine(torch.device("cpu")),
+        "data": f"miniImageNet val {data.fingerprint}",
+        "originals": sharpness(images),
+        "round_trip": sharpness(loaded.round_trip(images)),
+        "views": found,
+    }
+
+
+def solver_table() -> str:
+    stored = json.loads(SHARPNESS.read_text())
+    cells = [c for c in json.loads(STUDY.read_text())["cells"] if c["support"] == 2]
+    columns = list(dict.fromkeys((c["classifier"], c["generator"]) for c in cells))
+    lines = [
+        "| solver | spread left of 1 | sharpness, pocket / pocket-imagenet | "
+        + " | ".join(f"{classifier}, {generator}" for classifier, generator in columns)
+        + " |",
+        "|---|" + "---|" * (2 + len(columns)),
+    ]
+    for solver, row in SOLVERS.items():
+        sharp = " / ".join(f"{stored['views'][generator][solver]:.4f}" for generator in GENERATORS)
+        found = {(c["classifier"], c["generator"]): c["gain"] for c in cells if c["row"] == row}
+        gains = [f"{100 * found[c]['difference']:+.2f} ± {100 * found[c]['ci95']:.2f}" for c in columns]
+        lines.append(f"| `{solver}` | {spread_left(solver):.3f} | {sharp} | " + " | ".join(gains) + " |")
+    study = json.loads(STUDY.read_text())["made"]
+    return (
+        "\n".join(lines) + "\n\n"
+        "Spread: what is left of data with standard deviation 1 and an exact predictor, SD 1.5's schedule. Sharpness: "
+        f"variance of the Laplacian, {stored['originals']:.4f} of the originals, {stored['round_trip']:.4f} after the "
+        f"autoencoder alone ({stored['data']}, `{stored['command']}`, commit {stored['commit']}, CPU). Then points "
+        f"over no views, 5-way 1-shot, two views, validation classes: {study['data']['miniimagenet']}, "
+        f"`{study['command']}`, commit {study['commit']}, {study['machine']['device']} ([results.md](results.md))."
+    )
+
+
+def main() -> None:
+    if sys.argv[1:] == ["measure"]:
+        SHARPNESS.write_text(json.dumps(measure(), indent=1) + "\n")
+    else:
+        DOCS.write_text(with_tables(DOCS.read_text(), {"solvers": solver_table()}))
+
+
+if __name__ == "__main__":
+    main()
