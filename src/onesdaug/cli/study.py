@@ -61,6 +61,9 @@ def run(
     episodes: Annotated[int | None, typer.Option(min=2, help="Episodes per number (else the study's).")] = None,
     images: Annotated[list[Path] | None, typer.Option(help="Photographs for the contact sheets.")] = None,
     seed: Annotated[int, typer.Option(min=0, help="Decides views and episodes.")] = 0,
+    seeds: Annotated[
+        int | None, typer.Option(min=1, help="Draw views so many times over; intervals cover it (else the study's).")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
     tag: Annotated[str, typer.Option(help="Written into the file names, to keep runs of other machines apart.")] = "",
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write OUTPUT/report.html as well.")] = True,
@@ -88,6 +91,7 @@ def run(
         per_class=per_class,
         episodes=episodes,
         seed=seed,
+        seeds=seeds,
         generators=tuple(generator) if generator else None,
         images=tuple(str(path) for path in images or ()),
         commit=commit(),

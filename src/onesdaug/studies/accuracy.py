@@ -67,7 +67,7 @@ def wants_of(study: Study, shop: Workshop) -> list[Want]:
         for row in study.rows
         for generator in (generators_of(study, shop) if row.views in BY_GENERATOR else ("",))
         for k in [max(max(use) for use in row.uses or study.uses)]
-        for number in range(1 if row.views in SAME_FOR_ALL_SEEDS else study.seeds)
+        for number in range(1 if row.views in SAME_FOR_ALL_SEEDS else shop.settings.seeds or study.seeds)
     ]
 
 

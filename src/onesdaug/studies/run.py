@@ -138,8 +138,8 @@ def _made(study: Study, shop: Workshop, command: str, seconds: dict[str, float])
             if Path(place).name in data and name in study.settings[place]:
                 row = study.row_on(Row(id="", label="", views="generated"), place, generator)
                 generators[f"{name}, {Path(place).name}"] = _settings(shop.config(row, generator).model_dump())
-    first = settings.seed
-    seeds: dict[str, int | list[int]] = {"views": first if study.seeds == 1 else [*range(first, first + study.seeds)]}
+    first, draws = settings.seed, settings.seeds or study.seeds
+    seeds: dict[str, int | list[int]] = {"views": first if draws == 1 else [*range(first, first + draws)]}
     if study.kind in ON_FEATURES:
         seeds["episodes"] = first
     return Made(

@@ -59,6 +59,7 @@ class Settings:
     per_class: int | None = None  # a random part of every class instead of all images
     episodes: int | None = None
     seed: int = 0
+    seeds: int | None = None  # how often views are drawn; else the study's
     generators: tuple[str, ...] | None = None
     images: tuple[str, ...] = ()  # photographs for contact sheets
     pope: Path | None = None  # what `onesdaug pope` wrote
