@@ -13,20 +13,24 @@ from onesdaug.report.tables_fewshot import glance  # noqa: E402
 from onesdaug.report.tabular import to_markdown  # noqa: E402
 from onesdaug.studies.result import read_result  # noqa: E402
 
-README, HEADLINE = ROOT / "README.md", ROOT / "results" / "headline.json"
+README, RESULTS = ROOT / "README.md", ROOT / "results"
+STUDIES = ("headline",) if (RESULTS / "headline.json").is_file() else ("main", "fine-grained")
 
 
 def written(text: str) -> str:
-    """README with the table as the stored run has it."""
-    result = read_result(HEADLINE)
-    table = glance(result)
-    assert table is not None
-    made = result.made
-    source = (
-        f"`{made.command}`, commit {made.commit}, {made.machine['device']}; data: {'; '.join(made.data.values())}."
-    )
-    shown = to_markdown(table).removeprefix("**At a glance**\n\n")
-    return with_tables(text, {"headline": f"{shown}\n\n*{source}*"})
+    """README with the table as the stored runs have it."""
+    parts = []
+    for name in STUDIES:
+        result = read_result(RESULTS / f"{name}.json")
+        table = glance(result)
+        assert table is not None
+        made, seeds = result.made, result.made.seeds["views"]
+        source = (
+            f"`{made.command}`, commit {made.commit}, {made.machine['device']}; "
+            f"data: {'; '.join(made.data.values())}; seeds of the views: {seeds}; {result.cells[0].accuracy.n:,} episodes."
+        )
+        parts.append(f"{to_markdown(table).removeprefix('**At a glance**').strip()}\n\n*{source}*")
+    return with_tables(text, {"headline": "\n\n".join(parts)})
 
 
 if __name__ == "__main__":

@@ -62,7 +62,7 @@ def test_diffusers_was_measured_with_every_switch_that_ours_had() -> None:
     record = report.load("speed-main")
     ours = record["batches"][0]["switches"]
     assert ours["cudnn.benchmark"] is True and all(line["switches"] == ours for line in record["peer"])
-    assert [line["what"] for line in record["peer"]][-1] == "diffusers, compiled UNet, decoder and encoder"
+    assert any("decoder and encoder" in line["what"] for line in record["peer"])
     text = report.DOCS.read_text()
     assert "its rates are too low" not in text and "Both sides ran with `cudnn.benchmark` True" in text
     for at, run in report._runs("main")[1:]:

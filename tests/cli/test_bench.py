@@ -117,6 +117,8 @@ def test_the_peer_treats_rows_one_by_one_and_can_be_compiled(monkeypatch: pytest
     peer.compile()
     peer.compile_encoder()
     assert (peer.views(x, 10, 0.75, 9.0) - one).abs().max() < 1e-3
+    peer.take_our_choices(6)
+    assert (peer.views(x, 10, 0.75, 9.0) - one).abs().max() < 0.02  # eight-bit steps of CLIP's pixels
     torch._dynamo.reset()
 
 
@@ -143,6 +145,7 @@ def test_the_peer_gets_every_switch_that_ours_gets(monkeypatch: pytest.MonkeyPat
         "eager, float32, channels_last",
         "compiled UNet and decoder",
         "compiled UNet, decoder and encoder",
+        "compiled, with our pixels for CLIP and our attention kernel",
     ]
     ours = rate(subject, 2, 0.0)
     assert set_by == ["max"] and all(

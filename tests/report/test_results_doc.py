@@ -24,6 +24,14 @@ def test_the_document_is_what_the_results_say() -> None:
         assert (REPOSITORY / FOLDER / sheet.file).is_file(), f"{DOCUMENT} shows {sheet.file}, which is not there"
 
 
+def test_the_readme_shows_what_the_results_say() -> None:
+    from benchmarks.readme_table import README, written
+
+    text = README.read_text(encoding="utf-8")
+    assert written(text) == text, "run python benchmarks/readme_table.py"
+    assert "5-shot" in text and "CUB" in text and "class-faithful" not in text
+
+
 def test_the_seconds_in_the_documents_are_the_stored_ones() -> None:
     import json
 
@@ -37,23 +45,61 @@ def test_the_seconds_in_the_documents_are_the_stored_ones() -> None:
 
 
 def test_every_stored_claim_follows_from_the_stored_cells() -> None:
-    """Both sides are cells of the same file: their means differ by what the claim says."""
+    """All sides are cells of the same file: their means differ by what the claim says."""
     checked = 0
     for result in read_results(REPOSITORY / FOLDER):
         specs = {spec.says: spec for spec in load_study(result.study).claims} if result.claims else {}
+        assert [claim.says for claim in result.claims] == list(specs)
         for claim in result.claims:
+            spec = specs[claim.says]
+            kinds = {seen.verdict for seen in claim.instances}
+            assert claim.verdict == ("not tested here" if not kinds else kinds.pop() if len(kinds) == 1 else "mixed")
+            assert claim.margin == spec.margin
             for seen in claim.instances:
-                sides = [_cell(result, seen, ref) for ref in (specs[claim.says].better, specs[claim.says].than)]
-                better, than = sides
+                (ref,) = [ref for ref in spec.better if seen.row in ("", ref.row)]
+                better, than = _cell(result, seen, ref), _cell(result, seen, spec.than)
                 assert seen.difference.difference == pytest.approx(better.accuracy.mean - than.accuracy.mean, abs=1e-9)
                 for mine, other, sign in ((better, than, 1), (than, better, -1)):
                     if other.kind == "baseline" and mine.gain is not None:  # then the whole comparison is stored twice
                         assert seen.difference.difference == pytest.approx(sign * mine.gain.difference, abs=1e-12)
                         stored = seen.difference.ci95, seen.difference.p_value
                         assert stored == pytest.approx((mine.gain.ci95, mine.gain.p_value))
-                assert seen.verdict == verdict_of(seen.difference)
+                assert seen.verdict == verdict_of(seen.difference, spec.margin)
+                assert not spec.classifiers or seen.where.split(", ")[1] in spec.classifiers
                 checked += 1
-    assert checked > 50
+    assert checked
+
+
+def test_what_the_results_say_of_classifiers_is_what_the_cards_say() -> None:
+    """A sentence about training or scoring cannot drift from the checkpoint that was used."""
+    import json
+
+    from onesdaug.fewshot.checkpoint import load_head
+    from onesdaug.studies.classifiers import describe
+
+    checked = 0
+    for result in read_results(REPOSITORY / FOLDER):
+        for classifier in load_study(result.study).classifiers if result.made.classifiers else ():
+            for data, spec in classifier.encoder.items():
+                told = result.made.classifiers.get(f"{classifier.name}, {data}")
+                folder = REPOSITORY / "artifacts" / "fewshot" / spec
+                if told is None or classifier.head is not None or not folder.is_dir():
+                    continue
+                settings = {"metric": classifier.metric[data]} if data in classifier.metric else {}
+                head, card = load_head(folder, **settings), json.loads((folder / "card.json").read_text())
+                assert head is not None and told == describe(classifier, data, head, card)
+                checked += 1
+    assert checked > 5
+
+
+def test_nothing_drawn_from_the_condition_alone_is_called_the_papers_operator() -> None:
+    found = {
+        cell.label
+        for result in read_results(REPOSITORY / FOLDER)
+        for cell in result.cells
+        if cell.noise_level == 1.0 and cell.row == "generated"
+    }
+    assert found == {"condition alone"}
 
 
 def _cell(result: StudyResult, seen: Instance, ref: Ref) -> Cell:

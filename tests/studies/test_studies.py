@@ -156,8 +156,9 @@ def test_theory(world: World, tmp_path: Path) -> None:
         (name, level) for name in ("ProtoNet-Res12", "FEAT-Res12") for level in (0.85, 0.7)
     ]
     for entry in result.theory:
-        assert entry.gap_before <= entry.gap_complexity_before <= entry.gap_radius_before
-        assert entry.gap_after <= entry.gap_complexity_after <= entry.gap_radius_after
+        gap = entry.gap
+        assert gap is not None and gap.before <= gap.complexity_before <= gap.radius_before
+        assert gap.after <= gap.complexity_after <= gap.radius_after
         total = entry.accuracy_gap.mean + entry.diversity.mean
         assert total == pytest.approx(entry.risk_difference.mean, abs=1e-9) and entry.residual < 1e-9
         assert sum(entry.norms.before) == sum(entry.norms.after) == CLASSES * IMAGES

@@ -16,7 +16,8 @@ COLUMN = "classifier and generator"
 def theory_tables(result: StudyResult) -> list[Table]:
     if not result.theory:
         return []
-    return [_risk(result.theory), _radius(result.theory), _gap(result.theory), _views(result.theory)]
+    gaps = [_gap(result.theory)] if all(entry.gap for entry in result.theory) else []
+    return [_risk(result.theory), _radius(result.theory), *gaps, _views(result.theory)]
 
 
 def theory_name(entry: Theory) -> str:
@@ -74,11 +75,12 @@ def _radius(entries: Sequence[Theory]) -> Table:
 def _gap(entries: Sequence[Theory]) -> Table:
     rows = [
         (
-            _change(e.gap_before, e.gap_after),
-            _change(e.gap_complexity_before, e.gap_complexity_after),
-            _change(e.gap_radius_before, e.gap_radius_after),
+            _change(e.gap.before, e.gap.after),
+            _change(e.gap.complexity_before, e.gap.complexity_after),
+            _change(e.gap.radius_before, e.gap.radius_after),
         )
         for e in entries
+        if e.gap is not None
     ]
     columns = ("gap E sup (L - L̂)", "bound 2·E[complexity]", "bound 2B·E[r]/√m")
     note = (

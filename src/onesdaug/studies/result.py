@@ -98,6 +98,17 @@ class Gain(_Model):
     ci95: float
 
 
+class Gaps(_Model):
+    """The generalisation gap and the proposition's two bounds on it, before and after averaging."""
+
+    before: float
+    after: float
+    complexity_before: float
+    complexity_after: float
+    radius_before: float
+    radius_after: float
+
+
 class Theory(_Model):
     """Section 4 on the stored features of one classifier and one generator."""
 
@@ -125,12 +136,7 @@ class Theory(_Model):
     complexity_after: float
     bound_before: float
     bound_after: float
-    gap_before: float  # E sup (true - empirical risk): the other half of the third proposition
-    gap_after: float
-    gap_complexity_before: float  # its bound by complexity
-    gap_complexity_after: float
-    gap_radius_before: float  # and by radius
-    gap_radius_after: float
+    gap: Gaps | None = None  # E sup (true - empirical risk), the other half of the third proposition
     cosine: Summary  # of a view to its original
     agreement: Summary  # share of views nearest to their own class
     original_agreement: Summary

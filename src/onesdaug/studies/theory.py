@@ -13,7 +13,7 @@ from onesdaug.augment.config import AugmentConfig
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.evaluate import Task, ViewUse
 from onesdaug.studies.accuracy import label_of, wants_of
-from onesdaug.studies.result import Gain, Histogram, Simulation, Theory
+from onesdaug.studies.result import Gain, Gaps, Histogram, Simulation, Theory
 from onesdaug.studies.spec import Study
 from onesdaug.studies.workshop import Missing, Want, Workshop
 
@@ -78,12 +78,14 @@ def _entry(want: Want, config: AugmentConfig, bank: FeatureBank, said: Explanati
         complexity_after=change.after.value,
         bound_before=change.before.radius_bound,
         bound_after=change.after.radius_bound,
-        gap_before=before.value,
-        gap_after=after.value,
-        gap_complexity_before=before.complexity_bound,
-        gap_complexity_after=after.complexity_bound,
-        gap_radius_before=before.radius_bound,
-        gap_radius_after=after.radius_bound,
+        gap=Gaps(
+            before=before.value,
+            after=after.value,
+            complexity_before=before.complexity_bound,
+            complexity_after=after.complexity_bound,
+            radius_before=before.radius_bound,
+            radius_after=after.radius_bound,
+        ),
         cosine=seen.cosine,
         agreement=seen.agreement,
         original_agreement=seen.original_agreement,
