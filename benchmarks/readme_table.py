@@ -27,7 +27,8 @@ def written(text: str) -> str:
         made, seeds = result.made, result.made.seeds["views"]
         source = (
             f"`{made.command}`, commit {made.commit}, {made.machine['device']}; "
-            f"data: {'; '.join(made.data.values())}; seeds of the views: {seeds}; {result.cells[0].accuracy.n:,} episodes."
+            f"data: {'; '.join(made.data.values())}; seeds of the views: {seeds}; "
+            f"{result.cells[0].accuracy.n:,} episodes."
         )
         parts.append(f"{to_markdown(table).removeprefix('**At a glance**').strip()}\n\n*{source}*")
     return with_tables(text, {"headline": "\n\n".join(parts)})

@@ -65,12 +65,17 @@ def run(
         int | None, typer.Option(min=1, help="Draw views so many times over; intervals cover it (else the study's).")
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    compile: Annotated[
+        str, typer.Option(help="Generators: off, regional or max; the same views up to rounding, sooner.")
+    ] = "off",
     tag: Annotated[str, typer.Option(help="Written into the file names, to keep runs of other machines apart.")] = "",
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write OUTPUT/report.html as well.")] = True,
 ) -> None:
     """Run studies: from images to JSON, tables and one page. A killed run goes on where it stopped."""
     from onesdaug.data.registry import SPLITS
     from onesdaug.fewshot.checkpoint import commit
+    from onesdaug.generators.machine import pick_device
+    from onesdaug.generators.speed import check_compile
     from onesdaug.studies.run import run as run_studies
     from onesdaug.studies.spec import load_study
     from onesdaug.studies.spec import names as known
@@ -78,6 +83,7 @@ def run(
 
     if split not in SPLITS:
         raise ConfigError(f"split {split!r} is none of {', '.join(SPLITS)}")
+    check_compile(compile, pick_device(device))
     chosen = [name for given in names for name in (known() if given == "all" else [given])]
     for name in chosen:
         load_study(name)  # a wrong name is said before minutes are spent
@@ -87,6 +93,7 @@ def run(
         root=root,
         checkpoints=checkpoints,
         device=device,
+        compile=compile,  # type: ignore[arg-type]
         split=split,
         per_class=per_class,
         episodes=episodes,

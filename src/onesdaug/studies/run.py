@@ -146,7 +146,7 @@ def _made(study: Study, shop: Workshop, command: str, seconds: dict[str, float])
         command=command,
         commit=settings.commit,
         date=datetime.now(UTC).date().isoformat(),
-        machine=describe_machine(shop.device),
+        machine=describe_machine(shop.device) | ({} if settings.compile == "off" else {"compile": settings.compile}),
         seconds={stage: round(value, 2) for stage, value in seconds.items()},
         seeds=seeds,
         data=data,

@@ -36,6 +36,7 @@ from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
 from onesdaug.fewshot.heads import Head, build_head
 from onesdaug.fewshot.views import Views, augmenter_views, resolve_views, round_trip_views
 from onesdaug.generators.machine import pick_device
+from onesdaug.generators.speed import Compile
 from onesdaug.studies.spec import BY_GENERATOR, Classifier, Loading, Row
 
 CHUNK = {"cpu": 64}  # images embedded at once; a GPU takes more
@@ -55,6 +56,7 @@ class Settings:
     root: Path | None = None
     checkpoints: Path = Path("artifacts/fewshot")
     device: str = "auto"
+    compile: Compile = "off"  # of the generators: the same views up to rounding, sooner
     split: str = "test"
     per_class: int | None = None  # a random part of every class instead of all images
     episodes: int | None = None
@@ -193,7 +195,9 @@ class Workshop:
             with self.timed("loading networks"):
                 self._generators[key] = self._once(
                     f"generator {name}",
-                    lambda: Augmenter.from_pretrained(generator, device=self.settings.device, **options),
+                    lambda: Augmenter.from_pretrained(
+                        generator, device=self.settings.device, compile=self.settings.compile, **options
+                    ),
                 )
         loaded = self._generators[key]
         return loaded if config is None else Augmenter(loaded.generator, config, batch_size=loaded.batch_size)
