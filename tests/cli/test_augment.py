@@ -270,6 +270,20 @@ def test_links_are_followed_and_loops_end(tmp_path: Path) -> None:
     assert set(contents(tmp_path / "o")) == {"a_view1.png", "linked/b_view1.png"}
 
 
+def test_the_tweaks_flip_has_a_flag(tmp_path: Path) -> None:
+    """Without it no view is mirrored; all else, the other draws of the tweak included, stays."""
+    import json
+
+    make_image(1, (40, 30)).save(tmp_path / "a.png")
+    psis = {}
+    for flag in ("--shape-aug-flip", "--no-shape-aug-flip"):
+        out = tmp_path / flag
+        assert augment(tmp_path / "a.png", "-o", out, "--model", "shape", "--k", 8, flag).exit_code == 0
+        psis[flag] = [json.loads(line)["psi"] for line in (out / "manifest.jsonl").read_text().splitlines()]
+    assert any(psi["flip"] for psi in psis["--shape-aug-flip"])
+    assert psis["--no-shape-aug-flip"] == [{**psi, "flip": False} for psi in psis["--shape-aug-flip"]]
+
+
 def test_the_manifest_can_make_a_view_again(tmp_path: Path) -> None:
     from onesdaug import AugmentConfig
     from onesdaug.augment.config import preset
