@@ -54,7 +54,7 @@ def test_table_and_json(bank: Path, tmp_path: Path) -> None:
     rows = record["results"]
     assert [(r["task"]["shot"], r["baseline"]) for r in rows] == [(1, True), (1, False), (5, True), (5, False)]
     assert rows[1]["use"] == {"support": 2, "query": 2, "original_weight": 0.5}
-    assert set(rows[1]["gain"]) == {"difference", "ci95", "p_value", "relative_gain", "n"}
+    assert set(rows[1]["gain"]) == {"difference", "ci95", "p_value", "relative_gain", "n", "seeds"}
     assert rows[0]["accuracy"]["mean"] > 0.3
     assert record["bank"]["views"]["source"] == "crop-flip"
     assert {"command", "commit", "head", "seconds"} <= set(record)
