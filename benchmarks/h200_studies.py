@@ -88,8 +88,8 @@ def on_path(work: Path) -> None:
             Path(name).symlink_to(work / name)
 
 
-def make_banks(compiled: bool) -> None:
-    """The banks of all studies; of the stored rows where nothing is compiled, of all others where it is."""
+def make_banks(studies: list[str], compiled: bool) -> None:
+    """The banks of the studies; of the stored rows where nothing is compiled, of all others where it is."""
     from onesdaug.fewshot.checkpoint import commit
     from onesdaug.studies.accuracy import wants_of
     from onesdaug.studies.spec import load_study
@@ -106,7 +106,7 @@ def make_banks(compiled: bool) -> None:
             log=lambda line: print(f"[{time.monotonic():.0f}] {line}", flush=True),
         )
     )
-    wants = [want for name in STUDIES for want in wants_of(load_study(name), shop)]
+    wants = [want for name in studies for want in wants_of(load_study(name), shop)]
     stored = [want for want in wants if want.row.id in STORED and want.seed == 0]
     shop.make_banks([want for want in wants if want not in stored] if compiled else stored)
 
@@ -142,13 +142,13 @@ def demo() -> None:
     demo_bank.make(full, Path("results/demo"), parts=4, released=Path("fewshot"))
 
 
-JOBS: dict[str, Callable[[], None]] = {
-    "banks": lambda: make_banks(False),
-    "compiled": lambda: make_banks(True),
-    "score": lambda: study(*STUDIES),
-    "solvers": lambda: study(PLAN, "--split", "val", "--per-class", "120"),
-    "efficiency": lambda: study("efficiency"),
-    "demo": demo,
+JOBS: dict[str, Callable[[list[str]], None]] = {
+    "banks": lambda studies: make_banks(studies, False),
+    "compiled": lambda studies: make_banks(studies, True),
+    "score": lambda studies: study(*studies),
+    "solvers": lambda _: study(PLAN, "--split", "val", "--per-class", "120"),
+    "efficiency": lambda _: study("efficiency"),
+    "demo": lambda _: demo(),
 }
 
 
@@ -161,7 +161,8 @@ def run(args: argparse.Namespace) -> int:
         if left < 10:
             print(f"{job}: no time left, not begun")
             return 3
-        process = subprocess.Popen([sys.executable, __file__, "alone", job, "--work", str(args.work)])
+        words = ["alone", job, "--work", str(args.work), "--studies", *args.studies]
+        process = subprocess.Popen([sys.executable, __file__, *words])
         try:
             code = process.wait(left)
         except subprocess.TimeoutExpired:
@@ -179,6 +180,7 @@ def main() -> int:
     parser.add_argument("action", choices=["prepare", "take", "run", "alone"])
     parser.add_argument("jobs", nargs="*", help="jobs, or the folder to take")
     parser.add_argument("--work", type=Path, default=Path.home() / "onesdaug-work")
+    parser.add_argument("--studies", nargs="+", default=list(STUDIES))
     parser.add_argument("--carry", type=Path, default=ROOT / "carry")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds for all jobs of this call")
     args = parser.parse_args()
@@ -190,7 +192,7 @@ def main() -> int:
         return run(args)
     else:
         on_path(args.work)
-        JOBS[args.jobs[0]]()
+        JOBS[args.jobs[0]](args.studies)
         print(json.dumps({"job": args.jobs[0], "done": True}))
     return 0
 
