@@ -70,7 +70,7 @@ def to_html(table: Table) -> str:
     caption = f"<caption>{text(table.title)}</caption>" if table.title else ""
     note = f'\n<p class="note">{text(table.note)}</p>' if table.note else ""
     return (
-        f'<div class="scroll"><table class="wide{" few" * (count == 1)}" style="--n:{count}">{caption}'
+        f'<div class="scroll"><table class="wide{" few" * (count == 1)}{" dense" * (count > 6)}" style="--n:{count}">{caption}'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>{note}"
     )
 
