@@ -73,7 +73,7 @@ def load(wanted: Wanted, config: AugmentConfig) -> Subject:
     start_workers(wanted.compile, device)
     dtype = pick_dtype(wanted.dtype, device)
     if wanted.random_weights is not None:
-        from onesdaug.generators.random_sd import random_sd
+        from onesdaug.bench.random_sd import random_sd
 
         tiny = wanted.decoder is not None
         made = random_sd(wanted.random_weights, device, dtype, side=wanted.side, tiny_decoder=tiny)
