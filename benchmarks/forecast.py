@@ -29,12 +29,13 @@ import torch  # noqa: E402
 
 from benchmarks.fewshot_accuracy import RELEASED, Bfloat16  # noqa: E402
 from benchmarks.ridge_forecast import Forecast, Looks, forecast  # noqa: E402
+from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.base import Encoder  # noqa: E402
 from onesdaug.encoders.load import load_encoder  # noqa: E402
 from onesdaug.fewshot.bank import FeatureBank  # noqa: E402
-from onesdaug.fewshot.checkpoint import commit, describe_machine, load_head  # noqa: E402
+from onesdaug.fewshot.checkpoint import load_head  # noqa: E402
 from onesdaug.fewshot.embed import embed  # noqa: E402
 from onesdaug.fewshot.evaluate import Task, evaluate  # noqa: E402
 from onesdaug.fewshot.heads import ProtoNet  # noqa: E402

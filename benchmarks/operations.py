@@ -17,7 +17,7 @@ from onesdaug.augment.operator import Augmenter
 from onesdaug.bench.limit import flops
 from onesdaug.bench.random_sd import random_sd
 from onesdaug.bench.run import rounded
-from onesdaug.fewshot.checkpoint import commit
+from onesdaug.common.provenance import commit
 
 FILE = Path(__file__).resolve().parent / "results" / "operations.json"
 # label → settings of the operator, and how the generator is loaded

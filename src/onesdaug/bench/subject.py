@@ -10,9 +10,9 @@ import torch
 
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.operator import IP_REPO, Augmenter
+from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
-from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.speed import Compile, check_compile, start_workers
 
 
