@@ -31,10 +31,10 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from onesdaug.common.provenance import commit  # noqa: E402
 from onesdaug.data.registry import BENCHMARKS  # noqa: E402
 from onesdaug.errors import ConfigError, DataError, OnesdaugError  # noqa: E402
 from onesdaug.fewshot.bank import FeatureBank, to_dtype  # noqa: E402
-from onesdaug.fewshot.checkpoint import commit  # noqa: E402
 from onesdaug.fewshot.evaluate import Task, ViewUse, evaluate  # noqa: E402
 from onesdaug.fewshot.heads import build_head  # noqa: E402
 from onesdaug.report.embedded import CARD, TASK  # noqa: E402

@@ -28,8 +28,8 @@ import torch  # noqa: E402
 from benchmarks.forecast import dumps, open_encoder, sample  # noqa: E402
 from onesdaug import Augmenter  # noqa: E402
 from onesdaug.analysis.faithfulness import Point, curve  # noqa: E402
+from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
-from onesdaug.fewshot.checkpoint import commit, describe_machine  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "faithfulness.json"
 PICTURE = ROOT / "docs" / "faithfulness.png"

@@ -4,7 +4,7 @@
 
 Embeds a random, class-balanced part of miniImageNet (80 images per base class, 150 per validation class), fits
 condition features → classifier features on the base classes, and scores 5-way episodes of the validation classes with
-`onesdaug.analysis.forecast`. No test class is looked at. Features are kept in `.cache/forecast`: the first run takes
+`ridge_forecast.py`. No test class is looked at. Features are kept in `.cache/forecast`: the first run takes
 about 15 minutes on two CPU cores, later ones a few. Writes `benchmarks/results/forecast.json` and the table in
 `docs/forecast.md`.
 """
@@ -28,13 +28,14 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from benchmarks.fewshot_accuracy import RELEASED, Bfloat16  # noqa: E402
-from onesdaug.analysis.forecast import Forecast, Looks, forecast  # noqa: E402
+from benchmarks.ridge_forecast import Forecast, Looks, forecast  # noqa: E402
+from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.base import Encoder  # noqa: E402
 from onesdaug.encoders.load import load_encoder  # noqa: E402
 from onesdaug.fewshot.bank import FeatureBank  # noqa: E402
-from onesdaug.fewshot.checkpoint import commit, describe_machine, load_head  # noqa: E402
+from onesdaug.fewshot.checkpoint import load_head  # noqa: E402
 from onesdaug.fewshot.embed import embed  # noqa: E402
 from onesdaug.fewshot.evaluate import Task, evaluate  # noqa: E402
 from onesdaug.fewshot.heads import ProtoNet  # noqa: E402

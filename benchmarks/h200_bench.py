@@ -123,8 +123,8 @@ def cold_job(run: Run) -> None:
     """A new process to its first view, compiled by region: with an empty cache, then a filled one. ~1 min."""
     import json
 
-    from onesdaug.fewshot.checkpoint import commit, describe_machine
-    from onesdaug.generators.machine import pick_device
+    from onesdaug.common.devices import pick_device
+    from onesdaug.common.provenance import commit, describe_machine
 
     found: dict[str, dict[str, Any]] = {}
     result = {

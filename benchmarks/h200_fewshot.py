@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import torch  # noqa: E402
 
+from benchmarks.average import average  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
-from onesdaug.fewshot.average import average  # noqa: E402
 from onesdaug.fewshot.meta import meta_train  # noqa: E402
 from onesdaug.fewshot.pretrain import pretrain  # noqa: E402
 from onesdaug.fewshot.recipes import META, PRETRAIN, MetaConfig, PretrainConfig  # noqa: E402

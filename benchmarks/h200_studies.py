@@ -90,7 +90,7 @@ def on_path(work: Path) -> None:
 
 def make_banks(studies: list[str], compiled: bool) -> None:
     """The banks of the studies; of the stored rows where nothing is compiled, of all others where it is."""
-    from onesdaug.fewshot.checkpoint import commit
+    from onesdaug.common.provenance import commit
     from onesdaug.studies.accuracy import wants_of
     from onesdaug.studies.spec import load_study
     from onesdaug.studies.workshop import Settings, Workshop

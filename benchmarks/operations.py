@@ -15,9 +15,9 @@ import torch
 from onesdaug.augment.config import preset
 from onesdaug.augment.operator import Augmenter
 from onesdaug.bench.limit import flops
+from onesdaug.bench.random_sd import random_sd
 from onesdaug.bench.run import rounded
-from onesdaug.fewshot.checkpoint import commit
-from onesdaug.generators.random_sd import random_sd
+from onesdaug.common.provenance import commit
 
 FILE = Path(__file__).resolve().parent / "results" / "operations.json"
 # label → settings of the operator, and how the generator is loaded

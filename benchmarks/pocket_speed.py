@@ -24,7 +24,7 @@ import torch  # noqa: E402
 from PIL import Image  # noqa: E402
 
 from onesdaug import Augmenter  # noqa: E402
-from onesdaug.fewshot.checkpoint import commit, describe_machine  # noqa: E402
+from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 
 OUT = ROOT / "benchmarks" / "results" / "pocket-speed.json"
 SETTINGS = (

@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--questions", type=int, default=12)
     args = parser.parse_args()
 
-    from onesdaug.fewshot.checkpoint import commit, describe_machine
+    from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.vlm.local import LocalModel
     from onesdaug.vlm.model import Asking, Contrast
 

@@ -65,8 +65,8 @@ def measure(per_class: int = 4) -> dict[str, Any]:
     import torch
 
     from onesdaug import Augmenter
+    from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.data.registry import load_split
-    from onesdaug.fewshot.checkpoint import commit, describe_machine
     from onesdaug.fewshot.views import as_batch
 
     data = load_split("miniimagenet", "val").sample(per_class)

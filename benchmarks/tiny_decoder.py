@@ -26,10 +26,10 @@ import torch.nn.functional as F  # noqa: E402
 from torch import Tensor  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.device_augment import DeviceAugment  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.checkpoint import save_checkpoint  # noqa: E402
-from onesdaug.fewshot.checkpoint import commit, describe_machine  # noqa: E402
 from onesdaug.generators.networks import Autoencoder, TinyDecoder  # noqa: E402
 from onesdaug.generators.pocket import DECODER, Pocket  # noqa: E402
 

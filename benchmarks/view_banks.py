@@ -20,10 +20,10 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from onesdaug.augment.operator import Augmenter  # noqa: E402
+from onesdaug.common.provenance import commit  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.load import load_encoder  # noqa: E402
 from onesdaug.fewshot.bank import BankInfo, FeatureBank  # noqa: E402
-from onesdaug.fewshot.checkpoint import commit  # noqa: E402
 from onesdaug.fewshot.views import MadeViews, as_batch, resolve_views  # noqa: E402
 
 CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12")

@@ -89,7 +89,7 @@ def main(
 ) -> int:
     import torch
 
-    from onesdaug.fewshot.checkpoint import commit, describe_machine
+    from onesdaug.common.provenance import commit, describe_machine
 
     credits = {} if images else CREDITS
     images = list(images) or photograph_files(out / "photos")

@@ -12,8 +12,8 @@ import torch
 
 from onesdaug import AugmentConfig, Augmenter
 from onesdaug.augment.operator import Row
+from onesdaug.bench.random_sd import random_sd
 from onesdaug.data.pixels import to_tensor
-from onesdaug.generators.random_sd import random_sd
 from onesdaug.views.job import run_job
 from onesdaug.views.plan import list_inputs
 from onesdaug.views.survey import Task

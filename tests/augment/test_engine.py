@@ -15,13 +15,13 @@ from onesdaug import AugmentConfig, Augmenter
 from onesdaug.augment.engine import Engine, pad
 from onesdaug.augment.operator import Row
 from onesdaug.augment.stages import Stages
+from onesdaug.bench.random_sd import random_sd
 from onesdaug.data.pixels import to_tensor
 from onesdaug.errors import ConfigError
 from onesdaug.generators import speed
 from onesdaug.generators.condition import SlimRes12
 from onesdaug.generators.networks import Autoencoder, Block, Denoiser, Tokens
 from onesdaug.generators.pocket import Pocket
-from onesdaug.generators.random_sd import random_sd
 from onesdaug.generators.recipe import SMOKE
 from tests.augment.test_operator import Counting
 from tests.conftest import make_image

@@ -11,7 +11,7 @@ import torch
 
 from onesdaug.augment.engine import Engine
 from onesdaug.augment.graphs import Graphed
-from onesdaug.augment.memory import peak_memory_mb
+from onesdaug.common.devices import peak_memory_mb
 from tests.augment.test_engine import CONFIG, images, sd
 
 

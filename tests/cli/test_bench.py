@@ -15,11 +15,11 @@ from onesdaug.bench.clock import repeat
 from onesdaug.bench.limit import flops
 from onesdaug.bench.measure import linearity
 from onesdaug.bench.peer import Peer
+from onesdaug.bench.random_sd import random_parts
 from onesdaug.bench.subject import Wanted, load
 from onesdaug.cli.bench import bench as command
 from onesdaug.errors import ConfigError
 from onesdaug.generators import speed
-from onesdaug.generators.random_sd import random_parts
 
 TINY = Wanted(random_weights="sd15-tiny", device="cpu")
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
+from onesdaug.bench.random_sd import random_sd
 from onesdaug.generators import layers, speed
 from onesdaug.generators.attention import fuse_projections
-from onesdaug.generators.random_sd import random_sd
 from onesdaug.generators.unet import FastUNet, supported
 
 CPU = torch.device("cpu")

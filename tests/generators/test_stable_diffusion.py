@@ -11,7 +11,6 @@ from safetensors.torch import load_file, save_file
 
 from onesdaug import Augmenter
 from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.stable_diffusion import StableDiffusion
 from onesdaug.generators.weights import component, fingerprint
 from tests.tiny import SIDE, save_ip_adapter, save_sd
@@ -227,15 +226,3 @@ def test_adapters_for_other_models_are_refused(tiny_sd: Path, tmp_path: Path) ->
 def test_unknown_predictions_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="'sample'"):
         load(save_sd(tmp_path / "x", prediction_type="sample"))
-
-
-def test_device_and_dtype_choices() -> None:
-    assert pick_device("cpu").type == "cpu"
-    assert pick_dtype("auto", torch.device("cpu")) == torch.float32
-    assert pick_dtype("bf16", torch.device("cpu")) == torch.bfloat16
-    with pytest.raises(ConfigError, match="float8"):
-        pick_dtype("float8", torch.device("cpu"))
-    with pytest.raises(ConfigError, match="'gpu' is not known"):
-        pick_device("gpu")
-    with pytest.raises(ConfigError, match="cuda:99 is not on this machine"):
-        pick_device("cuda:99")

@@ -19,15 +19,14 @@ from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
 from onesdaug.augment.engine import accelerate
 from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas, to_square
-from onesdaug.augment.memory import is_out_of_memory, peak_memory_mb, reset_peak_memory
 from onesdaug.augment.seeds import Seed, image_seed, tensor_digests
 from onesdaug.augment.solvers import Table
 from onesdaug.augment.stages import Memo, Stages, Task, check_finite
+from onesdaug.common.devices import is_out_of_memory, peak_memory_mb, pick_device, reset_peak_memory
 from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
-from onesdaug.generators.machine import pick_device
 from onesdaug.generators.pocket import Pocket, is_pocket
 from onesdaug.generators.speed import Compile, check_compile, start_workers
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from onesdaug.augment.memory import reset_peak_memory
 from onesdaug.augment.operator import Augmenter
 from onesdaug.bench.clock import Timed, repeat
 from onesdaug.bench.subject import Subject
+from onesdaug.common.devices import reset_peak_memory
 from onesdaug.generators.speed import switches
 from onesdaug.studies.result import Spread, Timing
 from onesdaug.studies.spec import Speed

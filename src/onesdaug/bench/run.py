@@ -16,8 +16,8 @@ from onesdaug.bench import measure
 from onesdaug.bench.folder import folder
 from onesdaug.bench.limit import flops, matmul_limit
 from onesdaug.bench.subject import Subject, Wanted, load
+from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.errors import ConfigError
-from onesdaug.fewshot.checkpoint import commit, describe_machine
 from onesdaug.studies.spec import load_study
 
 Log = Callable[[str], None]

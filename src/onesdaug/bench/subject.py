@@ -10,9 +10,9 @@ import torch
 
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.operator import IP_REPO, Augmenter
+from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
-from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.speed import Compile, check_compile, start_workers
 
 
@@ -73,7 +73,7 @@ def load(wanted: Wanted, config: AugmentConfig) -> Subject:
     start_workers(wanted.compile, device)
     dtype = pick_dtype(wanted.dtype, device)
     if wanted.random_weights is not None:
-        from onesdaug.generators.random_sd import random_sd
+        from onesdaug.bench.random_sd import random_sd
 
         tiny = wanted.decoder is not None
         made = random_sd(wanted.random_weights, device, dtype, side=wanted.side, tiny_decoder=tiny)

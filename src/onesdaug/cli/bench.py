@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from onesdaug.cli.screen import command, console, printable
+from onesdaug.cli.screen import console, printable
 from onesdaug.cli.screen import results as results_screen
+from onesdaug.common.provenance import command
 from onesdaug.errors import ConfigError
 
 _MODEL, _TIME = "Model and machine", "What is measured"

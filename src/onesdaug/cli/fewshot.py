@@ -53,12 +53,12 @@ def embed(
     import torch
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from onesdaug.common.devices import pick_device
+    from onesdaug.common.provenance import commit
     from onesdaug.encoders.load import load_encoder
     from onesdaug.fewshot import embed as stage
     from onesdaug.fewshot.bank import ORACLE
-    from onesdaug.fewshot.checkpoint import commit
     from onesdaug.fewshot.views import Views, resolve_views
-    from onesdaug.generators.machine import pick_device
 
     dtypes = {"float16": torch.float16, "float32": torch.float32}
     if dtype not in dtypes:
@@ -123,8 +123,8 @@ def evaluate(
     """Accuracy on N-way K-shot episodes, with 95 % intervals, and the paired gain over the baseline."""
     import time
 
+    from onesdaug.common.provenance import commit
     from onesdaug.fewshot.bank import FeatureBank
-    from onesdaug.fewshot.checkpoint import commit
     from onesdaug.fewshot.evaluate import Task
     from onesdaug.fewshot.evaluate import evaluate as score
 

@@ -52,10 +52,10 @@ def train(
     """
     import time
 
+    from onesdaug.common.devices import pick_device
+    from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.data.registry import BENCHMARKS, load_split
-    from onesdaug.fewshot.checkpoint import commit, describe_machine
     from onesdaug.generators import training
-    from onesdaug.generators.machine import pick_device
     from onesdaug.generators.pocket import load_weights, locate
     from onesdaug.generators.recipe import RECIPES, SMOKE
     from onesdaug.training.loop import OutOfTime

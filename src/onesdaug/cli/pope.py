@@ -201,8 +201,8 @@ def _config(generator: str, preset: str | None, shape_aug: bool) -> AugmentConfi
 def _run(job: Job) -> int:
     import torch
 
-    from onesdaug.fewshot.checkpoint import commit, describe_machine
-    from onesdaug.generators.machine import pick_device
+    from onesdaug.common.devices import pick_device
+    from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.vlm.job import answer, results
 
     started = time.perf_counter()

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
-from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -35,12 +33,6 @@ def results(width: int = 120) -> Console:
     from rich.console import Console
 
     return Console(highlight=False) if sys.stdout.isatty() else Console(width=width, highlight=False)
-
-
-def command() -> str:
-    """What the user typed, without folders that name the machine."""
-    words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
-    return shlex.join(["onesdaug", *words])
 
 
 def show_error(text: str) -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onesdaug.cli.screen import command, console, printable
+from onesdaug.cli.screen import console, printable
 from onesdaug.cli.screen import results as results_screen
+from onesdaug.common.provenance import command
 from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -72,9 +73,9 @@ def run(
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write OUTPUT/report.html as well.")] = True,
 ) -> None:
     """Run studies: from images to JSON, tables and one page. A killed run goes on where it stopped."""
+    from onesdaug.common.devices import pick_device
+    from onesdaug.common.provenance import commit
     from onesdaug.data.registry import SPLITS
-    from onesdaug.fewshot.checkpoint import commit
-    from onesdaug.generators.machine import pick_device
     from onesdaug.generators.speed import check_compile
     from onesdaug.studies.run import run as run_studies
     from onesdaug.studies.spec import load_study

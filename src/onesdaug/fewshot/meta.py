@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.device_augment import DeviceAugment
 from onesdaug.encoders.checkpoint import load_checkpoint, part, save_checkpoint
@@ -19,7 +20,7 @@ from onesdaug.encoders.load import build_backbone
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.encoders.res12 import Res12
 from onesdaug.errors import ConfigError
-from onesdaug.fewshot.checkpoint import commit, describe_data, describe_machine
+from onesdaug.fewshot.checkpoint import describe_data
 from onesdaug.fewshot.episodes import sample_episodes
 from onesdaug.fewshot.heads import Head, build_head
 from onesdaug.fewshot.recipes import MetaConfig

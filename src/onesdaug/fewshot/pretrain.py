@@ -11,13 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.device_augment import DeviceAugment
 from onesdaug.encoders.checkpoint import save_checkpoint
 from onesdaug.encoders.load import build_backbone
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.encoders.res12 import Res12
-from onesdaug.fewshot.checkpoint import commit, describe_data, describe_machine
+from onesdaug.fewshot.checkpoint import describe_data
 from onesdaug.fewshot.heads import ProtoNet
 from onesdaug.fewshot.recipes import PretrainConfig
 from onesdaug.fewshot.validate import Validator

@@ -104,8 +104,8 @@ def resolve_views(source: str, preset: str | None = None, device: str = "auto") 
     if source in TRADITIONAL:
         from dataclasses import asdict
 
+        from onesdaug.common.devices import pick_device
         from onesdaug.ensemble import traditional
-        from onesdaug.generators.machine import pick_device
 
         edits = traditional.CropFlip() if source == "crop-flip" else traditional.Traditional()
         return MadeViews(edits, {"source": source, **asdict(edits)}, pick_device(device))

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.encoders.checkpoint import load_checkpoint, part, weights_fingerprint
 from onesdaug.errors import ConfigError, DataError, WeightsMissing
 from onesdaug.generators.condition import GlobalFeature, build_condition, measure
-from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.networks import PLACE, Autoencoder, Denoiser, PocketConfig, TinyDecoder, Tokens, resize_places
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile

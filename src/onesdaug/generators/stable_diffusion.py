@@ -9,12 +9,12 @@ from typing import Any
 
 import torch
 
+from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.errors import ConfigError
 from onesdaug.generators import ip_adapter
 from onesdaug.generators.attention import Attention, PlainAttention, fuse_projections
 from onesdaug.generators.decoder import load_decoder
 from onesdaug.generators.layers import rewrite
-from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.sd_files import PATTERNS, encode_text, model_files, prediction_type
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile

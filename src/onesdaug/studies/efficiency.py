@@ -10,8 +10,8 @@ import torch
 
 from onesdaug.augment.config import preset
 from onesdaug.augment.engine import Engine
-from onesdaug.augment.memory import peak_memory_mb, reset_peak_memory
 from onesdaug.augment.operator import Augmenter, default_preset
+from onesdaug.common.devices import peak_memory_mb, reset_peak_memory
 from onesdaug.studies.accuracy import generators_here
 from onesdaug.studies.result import Spread, Timing
 from onesdaug.studies.spec import Speed, Study

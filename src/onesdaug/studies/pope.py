@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from onesdaug.augment.config import preset
+from onesdaug.common.provenance import describe_machine
 from onesdaug.errors import OnesdaugError
-from onesdaug.fewshot.checkpoint import describe_machine
 from onesdaug.statistics import Paired, Summary
 from onesdaug.studies.accuracy import generators_of
 from onesdaug.studies.result import Answer, Paper

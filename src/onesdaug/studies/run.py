@@ -9,8 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from onesdaug.common.provenance import describe_machine
 from onesdaug.errors import OnesdaugError
-from onesdaug.fewshot.checkpoint import describe_machine
 from onesdaug.studies.accuracy import generators_of, tables, wants_of
 from onesdaug.studies.classifiers import describe
 from onesdaug.studies.efficiency import timings

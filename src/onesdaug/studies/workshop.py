@@ -22,6 +22,7 @@ from torch import Tensor
 
 from onesdaug.augment.config import AugmentConfig, preset
 from onesdaug.augment.operator import Augmenter, default_preset
+from onesdaug.common.devices import pick_device
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, Found, check, data_root, load_split, split_members
 from onesdaug.data.sources import fingerprint
@@ -35,7 +36,6 @@ from onesdaug.fewshot.embed import FRAME, embed_all
 from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
 from onesdaug.fewshot.heads import Head, build_head
 from onesdaug.fewshot.views import Views, augmenter_views, resolve_views, round_trip_views
-from onesdaug.generators.machine import pick_device
 from onesdaug.generators.speed import Compile
 from onesdaug.studies.spec import BY_GENERATOR, Classifier, Loading, Row
 

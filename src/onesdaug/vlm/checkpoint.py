@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from onesdaug.augment.memory import is_out_of_memory
+from onesdaug.common.devices import is_out_of_memory
 from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing
 from onesdaug.generators.weights import fingerprint, is_hub_id
 

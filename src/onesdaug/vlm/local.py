@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from onesdaug.augment.memory import is_out_of_memory
+from onesdaug.common.devices import is_out_of_memory, pick_device, pick_dtype
 from onesdaug.errors import ConfigError
-from onesdaug.generators.machine import pick_device, pick_dtype
 from onesdaug.vlm.checkpoint import content, load, locate, name_of
 from onesdaug.vlm.model import Asking, Contrast, Mode, Replies, Reply, stream, word_of
 from onesdaug.vlm.prompts import build_prompt, check_style

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 import torch
 
+from benchmarks.average import average
 from onesdaug.errors import ConfigError
-from onesdaug.fewshot.average import average
 
 
 def test_shares_heads_and_counters() -> None:

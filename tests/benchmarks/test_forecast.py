@@ -11,7 +11,7 @@ import torch
 from sklearn.linear_model import Ridge
 
 from benchmarks import forecast as benchmark
-from onesdaug.analysis.forecast import Looks, as_bank, fit, forecast, target_of, unit
+from benchmarks.ridge_forecast import Looks, as_bank, fit, forecast, target_of, unit
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.registry import BENCHMARKS
 from onesdaug.errors import ConfigError, DataError
