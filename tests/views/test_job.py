@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from onesdaug import Augmenter
+from onesdaug.common.files import locked, sha256_of
 from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.views import files, job
 from onesdaug.views.manifest import Manifest
@@ -47,7 +48,7 @@ def test_files_names_and_manifest(photos: Path, tmp_path: Path) -> None:
     for row in rows:
         assert row["status"] == "ok"
         assert (row["seed"], row["t0"], row["steps_run"], row["schema"]) == (5, 651, 14, 1)
-        assert files.sha256_of(out / str(row["view"])) == row["sha256"]
+        assert sha256_of(out / str(row["view"])) == row["sha256"]
     again = make(photos, out, k=2, seed=5)
     assert (again.made, again.skipped) == (0, 10)
     assert rows_of(out) == rows
@@ -180,7 +181,7 @@ def test_tweaked_images_are_saved_and_can_be_asked_for_later(
 
 def test_two_jobs_on_one_folder(photos: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    with files.locked(out), pytest.raises(ConfigError, match="another onesdaug job"):
+    with locked(out), pytest.raises(ConfigError, match="another onesdaug job"):
         make(photos, out)
 
 

@@ -17,8 +17,8 @@ from PIL import Image
 
 from onesdaug.augment.config import preset
 from onesdaug.augment.seeds import image_digest
+from onesdaug.common.files import locked
 from onesdaug.errors import ConfigError, DataError, OnesdaugError
-from onesdaug.views.files import locked
 from onesdaug.views.watch import Watch
 from onesdaug.vlm.job import Job, answer, results
 from onesdaug.vlm.metrics import Resamples, measure

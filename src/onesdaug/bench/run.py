@@ -16,6 +16,7 @@ from onesdaug.bench import measure
 from onesdaug.bench.folder import folder
 from onesdaug.bench.limit import flops, matmul_limit
 from onesdaug.bench.subject import Subject, Wanted, load
+from onesdaug.common.files import write_text
 from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.errors import ConfigError
 from onesdaug.studies.spec import load_study
@@ -96,8 +97,7 @@ class Bench:
 
     def write(self) -> None:
         if self.out is not None:
-            self.out.parent.mkdir(parents=True, exist_ok=True)
-            self.out.write_text(json.dumps(rounded(self.result), indent=1) + "\n")
+            write_text(self.out, json.dumps(rounded(self.result), indent=1) + "\n")
 
     def _sizes(self) -> tuple[int, ...]:
         return tuple(dict.fromkeys((1, self.subject.augmenter(0).batch_size)))

@@ -165,7 +165,7 @@ def augment(
     Run the same command again to go on after an interruption: only what is missing is made.
     Exit code 0: all good; 1: some inputs failed; 2: wrong settings; 130: interrupted.
     """
-    from onesdaug.views.files import check_writable
+    from onesdaug.common.files import check_writable
     from onesdaug.views.plan import list_inputs
     from onesdaug.views.survey import Task
 

@@ -10,6 +10,7 @@ import typer
 
 from onesdaug.cli.screen import console, printable
 from onesdaug.cli.screen import results as results_screen
+from onesdaug.common.files import write_text
 from onesdaug.common.provenance import command
 from onesdaug.errors import ConfigError
 
@@ -88,7 +89,7 @@ def bench(
 
         if "growth" not in result:
             raise ConfigError("--plot draws the stage growth, which was not run")
-        plot.write_text(growth_plot(result["growth"]), encoding="utf-8")
+        write_text(plot, growth_plot(result["growth"]))
     if result.get("failed"):
         raise typer.Exit(1)
 

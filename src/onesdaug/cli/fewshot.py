@@ -12,6 +12,7 @@ import typer
 from onesdaug.cli.fewshot_train import train
 from onesdaug.cli.screen import console
 from onesdaug.cli.screen import results as results_screen
+from onesdaug.common.files import write_text
 from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -146,8 +147,7 @@ def evaluate(
             "results": [result.to_json() for result in results],
             "seconds": round(time.perf_counter() - started, 3),
         }
-        output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+        write_text(output, json.dumps(record, indent=2) + "\n")
     if explain:
         _explain(features, scorer, tasks, uses[-1] if uses else None)
 

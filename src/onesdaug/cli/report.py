@@ -37,10 +37,10 @@ def report(
 
 
 def _write(content: str, path: Path) -> None:
+    from onesdaug.common.files import write_text
     from onesdaug.errors import DataError
-    from onesdaug.report.shell import write_whole
 
     try:
-        typer.echo(write_whole(content, path))
+        typer.echo(write_text(path, content))
     except OSError as error:
         raise DataError(f"{path} cannot be written: {error.strerror or error}") from error

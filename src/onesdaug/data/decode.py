@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from onesdaug.common.files import whole_file
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.sources import Member, find_members, fingerprint
 from onesdaug.errors import DataError, ImageError
@@ -120,8 +121,6 @@ def load_members(
         labels = np.asarray([names.index(m.label) for m in members], dtype=np.int64)
         return Dataset(images, labels, names, tuple(m.id for m in members), mark, tuple(members))
     made = decode(members, size, workers)
-    cache.mkdir(parents=True, exist_ok=True)
-    partial = stored.with_suffix(f".{os.getpid()}.tmp.npy")
-    np.save(partial, made.images)
-    partial.replace(stored)  # atomic: a killed run leaves no half-written cache
+    with whole_file(stored) as temporary, temporary.open("wb") as handle:
+        np.save(handle, made.images)
     return made

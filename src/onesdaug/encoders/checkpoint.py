@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from onesdaug.common.files import whole_folder
 from onesdaug.errors import DataError, WeightsMissing
 
 SHARD_BYTES = 15 * 2**20  # every file stays under 16 MB
@@ -56,20 +55,11 @@ def save_checkpoint(
     }
     full = {**card, "weights": weights_fingerprint(ready), "parameters": _parameters(ready)}
     shards = _shards(ready)
-    partial = folder.with_name(f".{folder.name}.{os.getpid()}.tmp")
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    for i, shard in enumerate(shards, 1):
-        name = "model.safetensors" if len(shards) == 1 else f"model-{i}-of-{len(shards)}.safetensors"
-        save_file(shard, partial / name, metadata={"format": "pt"})
-    (partial / "card.json").write_text(json.dumps(full, indent=2, sort_keys=True, default=str) + "\n")
-    if folder.exists():
-        old = folder.with_name(f".{folder.name}.{os.getpid()}.old")
-        folder.rename(old)
-        partial.rename(folder)
-        shutil.rmtree(old)
-    else:
-        partial.rename(folder)
+    with whole_folder(folder) as temporary:
+        for i, shard in enumerate(shards, 1):
+            name = "model.safetensors" if len(shards) == 1 else f"model-{i}-of-{len(shards)}.safetensors"
+            save_file(shard, temporary / name, metadata={"format": "pt"})
+        (temporary / "card.json").write_text(json.dumps(full, indent=2, sort_keys=True, default=str) + "\n")
     return full
 
 

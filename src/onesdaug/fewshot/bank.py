@@ -6,7 +6,6 @@ Tensors `features` (N, 1+K, d), column 0 the original, and `labels` (N,); the he
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from onesdaug.common.files import whole_file
 from onesdaug.errors import ConfigError, DataError
 
 SCHEMA = 1
@@ -92,12 +92,9 @@ class FeatureBank:
 
     def save(self, path: Path | str) -> None:
         """Write the file whole or not at all."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
         tensors = {"features": self.features.contiguous(), "labels": self.labels.contiguous()}
-        save_file(tensors, temporary, metadata={"onesdaug": self.info.to_json()})
-        temporary.replace(target)
+        with whole_file(Path(path)) as temporary:
+            save_file(tensors, temporary, metadata={"onesdaug": self.info.to_json()})
 
     @classmethod
     def load(cls, path: Path | str) -> FeatureBank:

@@ -20,6 +20,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from onesdaug.common.files import whole_file
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.decode import is_whole, originals
 from onesdaug.data.pixels import to_tensor
@@ -117,9 +118,8 @@ def embed_all(
                 first = None if job.known is None else job.known[rows]
                 whole = pixels.of_original(job.encoder), pixels.of_views(job.encoder)
                 features = to_dtype(_encode(job.encoder, seen, whole, first), dtype)
-                temporary = file.with_suffix(".tmp")
-                save_file({"features": features}, temporary)
-                temporary.replace(file)
+                with whole_file(file) as temporary:
+                    save_file({"features": features}, temporary)
         progress(min(start + chunk, len(dataset)), len(dataset))
     for job in jobs:
         features = torch.cat([load_file(file)["features"] for file in job.files])

@@ -60,7 +60,7 @@ class FolderViews:
     """Views that `onesdaug augment DATA --recursive -o FOLDER` left at FOLDER/class/stem_view1.png and so on."""
 
     def __init__(self, folder: Path) -> None:
-        from onesdaug.views.files import sha256_of
+        from onesdaug.common.files import sha256_of
         from onesdaug.views.manifest import NAME
 
         self.folder, self.side = folder, 0

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from onesdaug.common.files import whole_file, write_text
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import part, save_checkpoint
 from onesdaug.errors import ConfigError, DataError
@@ -60,7 +61,6 @@ class Training:
     ) -> None:
         self.recipe, self.device, self.log, self.deadline = recipe, device, log, deadline
         self.state = out.with_name(f"{out.name}.state")
-        self.state.mkdir(parents=True, exist_ok=True)
         # a stage that was finished for another recipe or other images must not become part of this generator
         mine = json.dumps({"recipe": recipe.to_dict(), "data": train.fingerprint, "init": init}, sort_keys=True)
         run = self.state / "run.json"
@@ -68,7 +68,7 @@ class Training:
             raise ConfigError(
                 f"{self.state} belongs to a run with another recipe, data or --init; delete it or name another folder"
             )
-        run.write_text(mine)
+        write_text(run, mine)
         self.stages: dict[str, dict[str, Any]] = {}
         if device.type == "cuda":
             torch.backends.cudnn.benchmark = True
@@ -110,8 +110,9 @@ class Training:
             "steps": config.steps, "batch": config.batch, "seconds": round(loop.progress.seconds, 1),
             "images_per_second": round(rate), "history": loop.progress.history[-1:],
         }  # fmt: skip
-        _write(done, module.state_dict())
-        card.write_text(json.dumps(self.stages[name]) + "\n")
+        with whole_file(done) as temporary:
+            torch.save({k: v.cpu() for k, v in module.state_dict().items()}, temporary)
+        write_text(card, json.dumps(self.stages[name]) + "\n")
         (self.state / f"{name}.loop.pt").unlink(missing_ok=True)
 
 
@@ -219,9 +220,3 @@ def start_from(init: Path, recipe: Recipe, eye: SlimRes12, autoencoder: Autoenco
     fitting = {k: v for k, v in part(tensors, "tokens").items() if v.shape == mine[k].shape}
     both.tokens.load_state_dict({**mine, **fitting})
     return str(card["weights"])
-
-
-def _write(path: Path, tensors: dict[str, Tensor]) -> None:
-    partial = path.with_suffix(".tmp")
-    torch.save({k: v.cpu() for k, v in tensors.items()}, partial)
-    partial.replace(path)

@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from onesdaug.common.files import write_text
 from onesdaug.report.pictures import Gallery, PhotoRow
 from onesdaug.report.plot import gain_plots
-from onesdaug.report.shell import document, facts, text, warnings, write_whole
+from onesdaug.report.shell import document, facts, text, warnings
 from onesdaug.report.table import COLUMNS, Block, Origin, Row, cells, task_line
 
 TITLE = "onesdaug: views of one image for a frozen model"
@@ -48,7 +49,7 @@ def render(page: Page) -> str:
 
 def write(page: Page, path: Path) -> Path:
     """Write the page whole or not at all."""
-    return write_whole(render(page), path)
+    return write_text(path, render(page))
 
 
 def _photographs(page: Page) -> str:

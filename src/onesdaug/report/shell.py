@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Sequence
 from html import escape
 from importlib.resources import files
-from pathlib import Path
 from string import Template
 
 
@@ -17,18 +15,6 @@ def document(title: str, body: str) -> str:
     shell = Template((folder / "shell.html").read_text(encoding="utf-8"))
     style = (folder / "style.css").read_text(encoding="utf-8")
     return shell.substitute(title=text(title), style=style, body=body)
-
-
-def write_whole(content: str, path: Path) -> Path:
-    """Write the file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        temporary.write_text(content, encoding="utf-8")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    return path
 
 
 def text(value: object) -> str:

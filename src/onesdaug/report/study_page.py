@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from onesdaug.common.files import write_text
 from onesdaug.report import provenance
 from onesdaug.report.claims import SIGN, VERDICTS, by_verdict, came_out, tally
-from onesdaug.report.shell import document, prose, text, write_whole
+from onesdaug.report.shell import document, prose, text
 from onesdaug.report.study_section import anchor, section
 from onesdaug.studies.result import StudyResult, read_results
 
@@ -38,7 +39,7 @@ def render(results: Sequence[StudyResult], folder: Path) -> str:
 
 def write(results: Sequence[StudyResult], folder: Path, path: Path) -> Path:
     """Write the page whole or not at all."""
-    return write_whole(render(results, folder), path)
+    return write_text(path, render(results, folder))
 
 
 def write_report(folder: Path, path: Path) -> Path:

@@ -8,6 +8,7 @@ from PIL import Image
 
 from onesdaug.augment.config import preset
 from onesdaug.augment.operator import default_preset
+from onesdaug.common.files import whole_file
 from onesdaug.data.images import load_image
 from onesdaug.data.samples import CREDITS, sample_photographs
 from onesdaug.errors import DataError
@@ -34,7 +35,6 @@ def sheets(study: Study, shop: Workshop, folder: Path) -> tuple[tuple[Sheet, ...
     except Missing as missing:
         judge = None
         problems.append(f"captions are not measured: {missing}")
-    folder.mkdir(parents=True, exist_ok=True)
     for generator in generators:
         shown, base = Path(generator).name, study.presets.get(generator, default_preset(generator))
         for name, (image, credit) in photographs.items():
@@ -42,7 +42,8 @@ def sheets(study: Study, shop: Workshop, folder: Path) -> tuple[tuple[Sheet, ...
                 with shop.timed("views"):
                     sheet, measured = _draw(figure, shop, generator, base, image, judge)
                 file = f"{study.name}-{shown}-{name}-{number}.webp"
-                sheet.save(folder / file, "WEBP", quality=82)
+                with whole_file(folder / file) as temporary:
+                    sheet.save(temporary, "WEBP", quality=82)
                 title = f"{figure.title} · {shown} · {name}"
                 told = f"{figure.shows} Preset {base}. {measured} Photograph: {credit}."
                 found.append(Sheet(title=title, caption=" ".join(told.split()), file=file))

@@ -5,7 +5,6 @@ Pages and documents are written from these files alone, never from a run.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,6 +12,7 @@ from typing import Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from onesdaug.common.files import write_text
 from onesdaug.errors import DataError
 from onesdaug.statistics import Paired, Summary
 
@@ -259,12 +259,7 @@ class StudyResult(_Model):
 
     def save(self, folder: Path) -> Path:
         """FOLDER/STUDY.json, whole or not at all."""
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / self.file
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-        temporary.write_text(self.model_dump_json(indent=1) + "\n", encoding="utf-8")
-        temporary.replace(path)
-        return path
+        return write_text(folder / self.file, self.model_dump_json(indent=1) + "\n")
 
 
 def read_result(path: Path) -> StudyResult:

@@ -23,6 +23,7 @@ from torch import Tensor
 from onesdaug.augment.config import AugmentConfig, preset
 from onesdaug.augment.operator import Augmenter, default_preset
 from onesdaug.common.devices import pick_device
+from onesdaug.common.files import whole_file
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, Found, check, data_root, load_split, split_members
 from onesdaug.data.sources import fingerprint
@@ -333,10 +334,8 @@ class Workshop:
             bank = self.bank_at(path)
             episodes = task.sample(bank.labels)
             values = accuracies(head, features_for(bank, episodes, use), episodes)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        temporary = file.with_suffix(".tmp.npy")
-        np.save(temporary, values)
-        temporary.replace(file)
+        with whole_file(file) as temporary, temporary.open("wb") as handle:
+            np.save(handle, values)
         return values
 
     def close(self) -> None:

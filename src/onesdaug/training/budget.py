@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
+from onesdaug.common.files import write_text
 from onesdaug.training.loop import Log, LoopConfig
 
 
@@ -62,9 +63,8 @@ def fit_to_budget(
     epochs = max(1, int(left / (per_step * stage.steps_per_epoch)))
     eval_every = max(1, epochs // evals)
     log(f"budget {seconds:.0f} s: {1 / per_step:.1f} steps/s, validation {per_eval:.2f} s -> {epochs} epochs")
-    plan.parent.mkdir(parents=True, exist_ok=True)
     found = {"epochs": epochs, "eval_every": eval_every, "seconds_per_step": per_step, "seconds_per_eval": per_eval}
-    plan.write_text(json.dumps(found) + "\n")
+    write_text(plan, json.dumps(found) + "\n")
     return epochs, eval_every
 
 

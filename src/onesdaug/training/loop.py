@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import math
-import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Any, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from onesdaug.common.files import whole_file
 from onesdaug.errors import DataError
 
 Log = Callable[[str], None]
@@ -217,20 +217,16 @@ class Loop:
         """Atomic: a kill while writing leaves the state before it."""
         if self.state is None:
             return
-        self.state.parent.mkdir(parents=True, exist_ok=True)
-        partial = self.state.with_suffix(f".{os.getpid()}.tmp")
-        torch.save(
-            {
-                "config": repr(self.config),
-                "model": self.model.state_dict(),
-                "average": self.average.state_dict(),
-                "optimizer": self.optimizer.state_dict(),
-                "best": self.best,
-                "progress": vars(self.progress),
-            },
-            partial,
-        )
-        partial.replace(self.state)
+        state = {
+            "config": repr(self.config),
+            "model": self.model.state_dict(),
+            "average": self.average.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "best": self.best,
+            "progress": vars(self.progress),
+        }
+        with whole_file(self.state) as temporary:
+            torch.save(state, temporary)
 
     def _resume(self, path: Path) -> None:
         stored = torch.load(path, map_location="cpu", weights_only=True)

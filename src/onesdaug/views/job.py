@@ -19,9 +19,10 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onesdaug.common.files import locked, uninterrupted
 from onesdaug.errors import ImageError, OnesdaugError, WeightsMissing
 from onesdaug.views.batches import Group, Planned, slots, to_compute
-from onesdaug.views.files import locked, remove_leftovers, uninterrupted, write_png
+from onesdaug.views.files import remove_leftovers, write_png
 from onesdaug.views.manifest import Manifest
 from onesdaug.views.plan import Item, Listing
 from onesdaug.views.survey import Survey, Task, ahead

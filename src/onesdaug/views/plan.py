@@ -10,11 +10,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from onesdaug.common.files import LOCK
 from onesdaug.errors import ConfigError
 
 EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
-HIDDEN = ".onesdaug-"  # prefix of everything of ours in OUT that is no result
-LOCK = HIDDEN + "lock"
 _LONGEST_STEM = 200  # bytes; file systems allow 255 for the name, and "_view12.png" is still to come
 
 

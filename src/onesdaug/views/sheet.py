@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onesdaug.common.files import whole_file
 from onesdaug.errors import ConfigError, ImageError
 
 if TYPE_CHECKING:
@@ -61,9 +62,8 @@ def write_sheet(
     more += f"{', ' * bool(more)}{MAX_VIEWS} of {k} views shown" if k > MAX_VIEWS else ""
     info = PngInfo()
     info.add_text("Software", _MARK)
-    temporary = out / ".onesdaug-tmp-sheet"
-    draw_sheet(rows, columns, title, more).save(temporary, "PNG", pnginfo=info)
-    temporary.replace(path)
+    with whole_file(path) as temporary:
+        draw_sheet(rows, columns, title, more).save(temporary, "PNG", pnginfo=info)
     return path
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from onesdaug.common.files import sha256_of
 from onesdaug.data.images import LoadedImage, read_image
 from onesdaug.errors import ImageError
 from onesdaug.views.batches import Planned
-from onesdaug.views.files import sha256_of
 from onesdaug.views.manifest import Manifest, view_key
 from onesdaug.views.plan import Item
 

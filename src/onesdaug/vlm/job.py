@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from onesdaug.common.files import check_writable, locked
 from onesdaug.errors import ConfigError
-from onesdaug.views.files import check_writable, locked
 from onesdaug.views.watch import Watch
 from onesdaug.vlm.answers import PARSERS
 from onesdaug.vlm.checkpoint import name_of

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from onesdaug.common.files import write_text
 from onesdaug.errors import DataError
 from onesdaug.vlm.answers import PARSERS
 from onesdaug.vlm.combine import CODES, ERROR, Codes, Floats, check_weights, mean_margin, vote
@@ -58,7 +59,7 @@ class Summary:
         return [row for row in self.rows if all(getattr(row, name) == value for name, value in wanted.items())]
 
     def save(self, path: Path) -> None:
-        path.write_text(json.dumps(asdict(self), indent=1) + "\n", encoding="utf-8")
+        write_text(path, json.dumps(asdict(self), indent=1) + "\n")
 
 
 def load_summary(path: str | Path) -> Summary:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from onesdaug.common.files import write_text
 from onesdaug.vlm.metrics import Estimate, Gain
 from onesdaug.vlm.score import Row, Summary
 
@@ -58,8 +59,7 @@ def write_texts(out: Path, summary: Summary, parser: str, combine: str, shape_tw
     for k in sorted({row.k for row in rows}):
         file = out / text_name(k, split, shape_tweak, count)
         blocks = [_block(row) for row in rows if row.k == k]
-        file.write_text("\n".join([_head(summary, k, parser, combine), *blocks]), encoding="utf-8")
-        written.append(file)
+        written.append(write_text(file, "\n".join([_head(summary, k, parser, combine), *blocks])))
     return written
 
 

@@ -6,12 +6,12 @@ The first line holds the settings that decide the answers. With others the file 
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from onesdaug.common import jsonl
 from onesdaug.errors import ConfigError, DataError, OnesdaugError
 from onesdaug.vlm.model import Replies, Reply
 from onesdaug.vlm.questions import Question
@@ -63,9 +63,8 @@ class Transcript:
         self.settings: dict[str, Any] | None = None
         self.records: dict[str, Record] = {}
         self.damaged = 0  # lines passed over; their questions are asked again
-        self._whole = 0  # bytes up to the end of the last whole line
-        if self.path.exists():
-            self._read()
+        for row in jsonl.read(self.path):
+            self._take(row)
 
     def check(self, settings: dict[str, Any]) -> None:
         """Refuse to mix: the given settings must be those the file was begun with."""
@@ -87,16 +86,13 @@ class Transcript:
         """Start the file, or go on with it: a line torn by a kill goes away."""
         self.check(settings)
         try:
-            if self.settings is not None:
-                if self.path.stat().st_size > self._whole:
-                    os.truncate(self.path, self._whole)
-                return
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self.path.write_bytes(b"")
+            jsonl.repair(self.path)
         except OSError as error:
             raise OnesdaugError(f"cannot write {self.path}: {error.strerror or error}") from error
-        self._append({"schema": SCHEMA, "settings": settings})
-        self.settings = settings
+        if self.settings is None:
+            self._append({"schema": SCHEMA, "settings": settings})
+            self.settings = settings
 
     def add(self, record: Record) -> None:
         """Append and wait until it is on disk."""
@@ -119,45 +115,26 @@ class Transcript:
         return joined
 
     def _append(self, row: dict[str, Any]) -> None:
-        data = json.dumps(row).encode() + b"\n"
         try:
-            with self.path.open("ab") as file:
-                file.write(data)
-                file.flush()
-                os.fsync(file.fileno())
+            jsonl.append(self.path, [row])
         except OSError as error:
             raise OnesdaugError(
                 f"stopped, could not write {self.path}: {error.strerror or error}. All finished answers are kept; put "
                 "that right and run the same command again to go on"
             ) from error
 
-    def _read(self) -> None:
+    def _take(self, row: dict[str, Any] | None) -> None:
+        if self.settings is None:  # the first line
+            if row is None or row.get("schema") != SCHEMA or not isinstance(row.get("settings"), dict):
+                raise DataError(f"{self.path} was not written by this version of `onesdaug pope`; give another -o")
+            self.settings = row["settings"]
+            return
         try:
-            data = self.path.read_bytes()
-        except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error.strerror or error}") from error
-        self._whole = data.rfind(b"\n") + 1
-        lines = data[: self._whole].splitlines()
-        if not lines:
-            return  # killed before the first line was whole
-        head = _parse(lines[0])
-        if not isinstance(head, dict) or head.get("schema") != SCHEMA or not isinstance(head.get("settings"), dict):
-            raise DataError(f"{self.path} was not written by this version of `onesdaug pope`; give another -o")
-        self.settings = head["settings"]
-        for line in lines[1:]:
-            try:
-                record = Record.from_json(json.loads(line))
-            except (ValueError, KeyError, TypeError, AttributeError):
-                self.damaged += bool(line.strip())
-            else:
-                self.records[record.question.key] = record
-
-
-def _parse(line: bytes) -> Any:
-    try:
-        return json.loads(line)
-    except ValueError:
-        return None
+            record = Record.from_json(row or {})
+        except (ValueError, KeyError, TypeError, AttributeError):
+            self.damaged += 1
+        else:
+            self.records[record.question.key] = record
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

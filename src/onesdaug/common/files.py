@@ -1,0 +1,123 @@
+"""Whole files or none, and one writer at a time: temporary names, checksums, the lock of an output folder."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from onesdaug.errors import ConfigError
+
+HIDDEN = ".onesdaug-"  # prefix of everything of ours that is no result
+LOCK = HIDDEN + "lock"
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`: the file written there takes its place when the block ends well, else goes."""
+    target = path.resolve()  # a link stays one
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = _beside(target)
+    try:
+        yield temporary
+        temporary.replace(target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def whole_folder(path: Path) -> Iterator[Path]:
+    """The same for a folder, given empty; an old one makes room. A kill never leaves a mixture of the two."""
+    new, old = _beside(path), _beside(path, "-old")
+    shutil.rmtree(new, ignore_errors=True)  # a killed process may have had the same number
+    new.mkdir(parents=True)
+    try:
+        yield new
+        if path.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            path.rename(old)
+        new.rename(path)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write a text file whole or not at all; a pipe or a terminal is written to as it is."""
+    if path.exists() and not path.is_file():
+        path.write_text(text, encoding="utf-8")
+        return path
+    with whole_file(path) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+    return path
+
+
+def _beside(path: Path, mark: str = "") -> Path:
+    """A name of this process's own for each target; short, as the target's may be as long as the system allows."""
+    return path.with_name(f"{HIDDEN}{os.getpid()}-{short_name(path.name)}{mark}")
+
+
+def short_name(name: str) -> str:
+    return hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
+
+
+def sha256_of(path: Path) -> str | None:
+    """SHA-256 of a file, None when there is none, nothing when there is something that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except (IsADirectoryError, PermissionError):
+        return ""
+
+
+def check_writable(out: Path) -> None:
+    """See, before any weights are loaded, that OUT is or can become a folder to write to."""
+    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
+        raise ConfigError(f"cannot write to the output folder {out}: {there} is not a folder that can be written to")
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """Hold OUT for this job. The kernel lets go of the lock when the process ends, however it ends."""
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        file = (out / LOCK).open("a")
+    except OSError as error:
+        raise ConfigError(f"cannot write to the output folder {out}: {error.strerror or error}") from error
+    with file:
+        try:
+            import fcntl
+        except ImportError:  # not a POSIX system: nothing to lock with
+            yield
+            return
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise ConfigError(
+                f"another onesdaug job is writing to {out}; wait for it to end, or give another output folder"
+            ) from None
+        yield
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let a Ctrl-C wait until the block is through."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals go to the main thread only
+        return
+    caught: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: caught.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before or signal.default_int_handler)
+    if caught:
+        raise KeyboardInterrupt

@@ -1,0 +1,64 @@
+"""A file is whole or not there, whatever happens while it is written, and nothing else is left."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from onesdaug.common.files import HIDDEN, whole_file, whole_folder, write_text
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_file_takes_its_name_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "result.json"
+    with whole_file(path) as temporary:
+        temporary.write_text("first")
+        assert not path.exists() and temporary.parent == path.parent
+        assert temporary.name.startswith(HIDDEN) and str(os.getpid()) in temporary.name
+    assert path.read_text() == "first" and names(path.parent) == ["result.json"]
+    assert write_text(path, "größer") == path and path.read_text(encoding="utf-8") == "größer"
+
+
+@pytest.mark.parametrize("how", [OSError, KeyboardInterrupt])
+def test_a_failure_keeps_the_old_file_and_leaves_nothing(tmp_path: Path, how: type[BaseException]) -> None:
+    path = write_text(tmp_path / "result.json", "old")
+    with pytest.raises(how), whole_file(path) as temporary:
+        temporary.write_text("half")
+        raise how
+    assert path.read_text() == "old" and names(tmp_path) == ["result.json"]
+
+
+def test_names_as_long_as_the_system_allows_and_links(tmp_path: Path) -> None:
+    write_text(tmp_path / ("x" * 255), "long")
+    real, link = tmp_path / "real.json", tmp_path / "link.json"
+    link.symlink_to(real)
+    write_text(link, "through")
+    assert link.is_symlink() and real.read_text() == "through"
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes by name")
+def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write_text(pipe, "told")
+    assert os.read(reader, 10) == b"told" and pipe.is_fifo()
+    os.close(reader)
+
+
+def test_a_folder_replaces_another_as_a_whole(tmp_path: Path) -> None:
+    path = tmp_path / "model"
+    for content in ("old", "new"):
+        with whole_folder(path) as temporary:
+            (temporary / content).write_text(content)
+    assert names(path) == ["new"] and names(tmp_path) == ["model"]
+    with pytest.raises(KeyboardInterrupt), whole_folder(path) as temporary:
+        (temporary / "half").write_text("")
+        raise KeyboardInterrupt
+    assert names(path) == ["new"] and names(tmp_path) == ["model"]
