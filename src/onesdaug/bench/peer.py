@@ -17,13 +17,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from onesdaug.bench.clock import repeat
 from onesdaug.bench.random_sd import SCHEDULER, Parts, random_parts
 from onesdaug.bench.subject import Subject
+from onesdaug.common.hub import loading
 from onesdaug.data.pixels import to_pil
 from onesdaug.errors import ConfigError
 from onesdaug.generators import speed
 from onesdaug.generators.attention_backend import fastest_first
 from onesdaug.generators.clip_pixels import clip_pixels
 from onesdaug.generators.ip_adapter import clip_processor
-from onesdaug.generators.weights import loading
 
 
 class Peer:

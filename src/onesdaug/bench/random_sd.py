@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from onesdaug.common.hub import loading, needs_extra
 from onesdaug.errors import ConfigError
 from onesdaug.generators import ip_adapter
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.stable_diffusion import StableDiffusion, check_side
-from onesdaug.generators.weights import loading, needs_extra
 
 TEXT_TOKENS = 77
 SCHEDULER: dict[str, Any] = {

@@ -59,7 +59,7 @@ def write_text(path: Path, text: str) -> Path:
 
 def _beside(path: Path, mark: str = "") -> Path:
     """A name of this process's own for each target; short, as the target's may be as long as the system allows."""
-    return path.with_name(f"{HIDDEN}{os.getpid()}-{short_name(path.name)}{mark}")
+    return path.with_name(f"{HIDDEN}{os.getpid()}-{short_name(path.name)}{mark}.tmp")  # torch.save wants an ending
 
 
 def short_name(name: str) -> str:

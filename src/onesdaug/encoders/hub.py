@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from onesdaug.common.hub import find, how_to_get, loading, needs_extra
 from onesdaug.encoders.base import Encoder
 from onesdaug.encoders.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
-from onesdaug.errors import ConfigError, WeightsMissing
+from onesdaug.errors import ConfigError
 
 # The paper's ViTSmall and SwinTiny, "pretrained on ImageNet-1k"; it names no checkpoint. This ViT was converted from
 # timm, whose weights of that name had seen ImageNet-21k before they were tuned on ImageNet-1k.
@@ -45,25 +45,17 @@ def load_hub(model_id: str) -> Encoder:
     """Load from a local folder or the hub; WeightsMissing says how to get what is not there."""
     try:
         from transformers import AutoModel
-        from transformers.utils import cached_file
     except ImportError as error:
-        raise ConfigError("transformers models need `pip install 'onesdaug[sd]'`") from error
+        raise needs_extra(f"the encoder {model_id}") from error
     from onesdaug.encoders.load import wrap
 
     model_id = ALIASES.get(model_id, model_id)
-    try:
-        extra: dict[str, Any] = {}
-        model = AutoModel.from_pretrained(model_id, **extra)
-        folder = Path(model_id)
-        config_path = folder / "preprocessor_config.json" if folder.is_dir() else None
-        if config_path is None:
-            config_path = Path(str(cached_file(model_id, "preprocessor_config.json")))
-    except (OSError, ValueError) as error:
-        raise WeightsMissing(
-            f"{model_id} is not on this machine and could not be fetched ({str(error).splitlines()[0]}). "
-            f"With a network: `hf download {model_id}`; or pass a local folder as hf:PATH"
-        ) from error
-    described = json.loads(config_path.read_text()) if config_path.is_file() else {}
+    accepted = "vit-small, swin-tiny, or hf: with a folder in transformers format or a hub id"
+    folder = find(model_id, "encoder", accepted, ("*.json", "*.safetensors", "*.bin"), download=True)
+    with loading(model_id, how_to_get(model_id), kind="a vision model"):
+        model = AutoModel.from_pretrained(folder)
+    processor = folder / "preprocessor_config.json"
+    described = json.loads(processor.read_text()) if processor.is_file() else {}
     module = Pooled(model)
     preprocess = from_processor(described)
     module.eval()

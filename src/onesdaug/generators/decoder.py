@@ -8,8 +8,9 @@ from typing import Any
 
 import torch
 
+from onesdaug.common.hub import find, how_to_get, loading
 from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.generators.weights import component, find, how_to_get, loading
+from onesdaug.generators.weights import component
 
 PATTERNS = ["config.json", "*.safetensors"]
 
@@ -18,7 +19,7 @@ def load_decoder(
     source: str | Path, device: torch.device, dtype: torch.dtype, channels: int, factor: int
 ) -> tuple[Any, list[Path]]:
     """An AutoencoderTiny from a folder or the hub's cache, and its files; it must fit latents of this kind."""
-    folder, advice = find(source, PATTERNS, "the tiny decoder"), how_to_get(source, PATTERNS)
+    folder, advice = find(source, "the tiny decoder", "a folder or a hub id", PATTERNS), how_to_get(source, PATTERNS)
     config = folder / "config.json"
     if not config.is_file() or not component(folder)[0]:
         raise WeightsMissing(f"{folder} holds no config.json with weights beside it. {advice}")

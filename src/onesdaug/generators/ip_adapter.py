@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from onesdaug.common.hub import find, how_to_get
 from onesdaug.data.pixels import to_uint8
 from onesdaug.errors import ConfigError, WeightsMissing
 from onesdaug.generators.attention import ImageAttention, PlainAttention
 from onesdaug.generators.clip_pixels import clip_pixels
-from onesdaug.generators.weights import component, find, how_to_get, load_state
+from onesdaug.generators.weights import component, load_state
 
 REPO = "h94/IP-Adapter"
 WEIGHTS = "ip-adapter_sd15"
@@ -46,7 +47,7 @@ def locate(repo: str | Path, weights: str | None = None) -> Files:
     file = Path(repo).expanduser()
     if file.is_file():
         return Files(file, _encoder_beside(file.parent, advice), advice)
-    root = find(repo, patterns, "IP-Adapter")
+    root = find(repo, "IP-Adapter", "a folder laid out like h94/IP-Adapter, a weight file or a hub id", patterns)
     base = root / "models" if (root / "models").is_dir() else root
     if weights is None and not any(base.glob(f"{WEIGHTS}.*")):  # a local folder with one adapter of another name
         others = sorted(f.stem for f in base.iterdir() if f.suffix in (".safetensors", ".bin"))

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from onesdaug.common.devices import pick_device, pick_dtype
+from onesdaug.common.hub import find, fingerprint, how_to_get, loading, needs_extra
 from onesdaug.errors import ConfigError
 from onesdaug.generators import ip_adapter
 from onesdaug.generators.attention import Attention, PlainAttention, fuse_projections
@@ -19,7 +20,7 @@ from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.sd_files import PATTERNS, encode_text, model_files, prediction_type
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile
 from onesdaug.generators.unet import FastUNet, supported
-from onesdaug.generators.weights import component, find, fingerprint, how_to_get, loading, needs_extra
+from onesdaug.generators.weights import ACCEPTED, component
 
 REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 VAE_PIXELS = 16 * 512**2  # of all rows that go through the VAE at once
@@ -87,7 +88,7 @@ class StableDiffusion:
             raise needs_extra("Stable Diffusion") from error
         at = pick_device(device)
         kind = pick_dtype(dtype, at)
-        folder, advice = find(source, PATTERNS, "Stable Diffusion"), how_to_get(source, PATTERNS)
+        folder, advice = find(source, "Stable Diffusion", ACCEPTED, PATTERNS), how_to_get(source, PATTERNS)
         files = model_files(folder, advice)
         adapter_files = None if ip_adapter_repo is None else ip_adapter.locate(ip_adapter_repo, ip_weights)
         scheduler = json.loads((folder / "scheduler" / "scheduler_config.json").read_text())

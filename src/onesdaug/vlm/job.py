@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from onesdaug.common.files import check_writable, locked
+from onesdaug.common.hub import name_of
 from onesdaug.errors import ConfigError
 from onesdaug.views.watch import Watch
 from onesdaug.vlm.answers import PARSERS
-from onesdaug.vlm.checkpoint import name_of
 from onesdaug.vlm.combine import COMBINE, check_weights
 from onesdaug.vlm.model import Model
 from onesdaug.vlm.pictures import Pictures, make_views

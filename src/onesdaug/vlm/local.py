@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from onesdaug.common.devices import is_out_of_memory, pick_device, pick_dtype
+from onesdaug.common.hub import name_of
 from onesdaug.errors import ConfigError
-from onesdaug.vlm.checkpoint import content, load, locate, name_of
+from onesdaug.vlm.checkpoint import content, load, locate
 from onesdaug.vlm.model import Asking, Contrast, Mode, Replies, Reply, stream, word_of
 from onesdaug.vlm.prompts import build_prompt, check_style
 from onesdaug.vlm.vcd import Draw, VCDLogitsProcessor, contrastive_logits, noise_image
