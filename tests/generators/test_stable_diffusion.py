@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from onesdaug import Augmenter
 from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.generators.stable_diffusion import StableDiffusion
+from onesdaug.generators.sd.generator import StableDiffusion
 from onesdaug.generators.weights import component, fingerprint
 from tests.tiny import SIDE, save_ip_adapter, save_sd
 

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from onesdaug.errors import ConfigError
-from onesdaug.generators import ip_adapter
 from onesdaug.generators.schedule import Schedule
-from onesdaug.generators.stable_diffusion import StableDiffusion, check_side
+from onesdaug.generators.sd import ip_adapter
+from onesdaug.generators.sd.generator import StableDiffusion, check_side
 from onesdaug.generators.weights import loading, needs_extra
 
 TEXT_TOKENS = 77
