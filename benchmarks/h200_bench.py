@@ -166,8 +166,8 @@ def first_view_job(run: Run) -> None:
     stamp("torch imported")
     from onesdaug.augment.config import preset
     from onesdaug.augment.operator import Augmenter
+    from onesdaug.bench import random_sd
     from onesdaug.bench.subject import Wanted, load
-    from onesdaug.generators import random_sd
 
     stamp("onesdaug imported")
     loading = random_sd.loading  # entered when diffusers and transformers have been imported, at their usual place

@@ -31,7 +31,7 @@ from torch import Tensor  # noqa: E402
 
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
-from onesdaug.generators.recipe import RECIPES, SMOKE  # noqa: E402
+from onesdaug.generators.pocket.recipe import RECIPES, SMOKE  # noqa: E402
 from onesdaug.training.loop import OutOfTime  # noqa: E402
 
 CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12", "mini-feat-res12")
@@ -63,7 +63,7 @@ class Run:
         return self.splits[name]
 
     def train(self, name: str) -> None:
-        from onesdaug.generators.training import train
+        from onesdaug.generators.pocket.training import train
 
         recipe = SMOKE if self.smoke else RECIPES[name]
         init = None

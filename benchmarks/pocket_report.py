@@ -22,7 +22,7 @@ import numpy as np  # noqa: E402
 
 from onesdaug.augment.config import preset  # noqa: E402
 from onesdaug.encoders.checkpoint import load_checkpoint  # noqa: E402
-from onesdaug.generators.pocket import locate  # noqa: E402
+from onesdaug.generators.pocket.generator import locate  # noqa: E402
 from onesdaug.statistics import mean_ci, paired  # noqa: E402
 
 RAW = ROOT / "benchmarks" / "results"

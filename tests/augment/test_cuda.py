@@ -114,8 +114,8 @@ def _open(path: Path):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize(("places", "heads", "width", "image"), [(300, 8, 40, 4), (64, 2, 80, 16), (17, 1, 128, 4)])
 def test_cross_attention_in_one_pass(places: int, heads: int, width: int, image: int) -> None:
     """The Triton kernel against the two attentions it stands for, in float32."""
-    from onesdaug.generators import one_pass
-    from onesdaug.generators.attention import decoupled
+    from onesdaug.generators.sd.attention import decoupled
+    from onesdaug.generators.sd.fast import one_pass
 
     torch.manual_seed(0)
     q, kv = (torch.randn(3, n, m * heads * width, device="cuda").bfloat16() for n, m in ((places, 1), (77 + image, 2)))
@@ -135,7 +135,7 @@ def test_cross_attention_in_one_pass(places: int, heads: int, width: int, image:
 @pytest.mark.parametrize(("shape", "columns"), [((3, 300, 320), 1280), ((70, 64), 64), ((1, 1, 72), 128)])
 def test_gated_layer_in_one_kernel(shape: tuple[int, ...], columns: int) -> None:
     """The Triton kernel against the layer and the gelu it stands for, in float32."""
-    from onesdaug.generators import geglu
+    from onesdaug.generators.sd.fast import geglu
 
     if torch.cuda.get_device_capability()[0] < 9:
         pytest.skip("needs a Hopper GPU or a newer one")

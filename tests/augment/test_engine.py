@@ -19,10 +19,10 @@ from onesdaug.bench.random_sd import random_sd
 from onesdaug.data.pixels import to_tensor
 from onesdaug.errors import ConfigError
 from onesdaug.generators import speed
-from onesdaug.generators.condition import SlimRes12
-from onesdaug.generators.networks import Autoencoder, Block, Denoiser, Tokens
-from onesdaug.generators.pocket import Pocket
-from onesdaug.generators.recipe import SMOKE
+from onesdaug.generators.pocket.condition import SlimRes12
+from onesdaug.generators.pocket.generator import Pocket
+from onesdaug.generators.pocket.networks import Autoencoder, Block, Denoiser, Tokens
+from onesdaug.generators.pocket.recipe import SMOKE
 from tests.augment.test_operator import Counting
 from tests.conftest import make_image
 
@@ -76,8 +76,8 @@ def test_compiled_stable_diffusion_gives_the_same_views(
 
 def test_regional_compiles_the_blocks_of_the_two_largest_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each size is one more compilation to wait for; Stable Diffusion 1.5 has four."""
-    from onesdaug.generators import random_sd as shapes
-    from onesdaug.generators import stable_diffusion
+    from onesdaug.bench import random_sd as shapes
+    from onesdaug.generators.sd import generator as stable_diffusion
 
     layout = {key: shapes._SD15.unet[key] for key in ("down_block_types", "up_block_types")}
     unet = {**shapes._TINY.unet, **layout, "block_out_channels": (8, 16, 24, 24)}
@@ -146,7 +146,7 @@ def test_inductor_compiles_a_pocket_block() -> None:
 @pytest.mark.parametrize("attention", ["decoupled", "concat"])
 @pytest.mark.parametrize("kind", ["base", "plus"])
 def test_fused_projections_are_exact(tiny_sd: Path, tiny_ip: dict[str, Path], kind: str, attention: str) -> None:
-    from onesdaug.generators.attention import fuse_projections
+    from onesdaug.generators.sd.attention import fuse_projections
 
     aug = sd(tiny_sd, tiny_ip, CONFIG.model_copy(update={"attention": attention}), ip_repo=tiny_ip[kind])
     expected = aug.tensors(images(2), k=1)

@@ -13,7 +13,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from onesdaug.cli.doctor import doctor
-from onesdaug.generators import pocket
+from onesdaug.generators.pocket import generator as pocket
 
 app = typer.Typer()
 app.command()(doctor)

@@ -13,7 +13,7 @@ from onesdaug import cli
 from onesdaug.cli.fewshot_train import OUT_OF_TIME
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.errors import ConfigError, DataError, OnesdaugError, WeightsMissing
-from onesdaug.generators.pocket import locate
+from onesdaug.generators.pocket.generator import locate
 from tests.conftest import make_image
 
 

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from onesdaug.generators.attention import ImageAttention, PlainAttention, concatenated, decoupled
+from onesdaug.generators.sd.attention import ImageAttention, PlainAttention, concatenated, decoupled
 
 HEADS, WIDTH, TOKENS = 4, 32, 7
 

@@ -15,8 +15,8 @@ from onesdaug.augment.config import preset
 from onesdaug.bench.random_sd import SHAPES, random_parts, random_sd
 from onesdaug.data.pixels import to_tensor
 from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.generators.clip_pixels import clip_pixels
-from onesdaug.generators.ip_adapter import clip_processor
+from onesdaug.generators.sd.fast.clip_pixels import clip_pixels
+from onesdaug.generators.sd.ip_adapter import clip_processor
 from tests.conftest import make_image
 
 CPU = torch.device("cpu")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from onesdaug.generators import geglu, one_pass
+from onesdaug.generators.sd.fast import geglu, one_pass
 
 pytest.importorskip("triton", reason="torch for a CPU comes without Triton; pip install triton")
 
@@ -25,7 +25,7 @@ def compiled(kernel: Any, kinds: dict[str, str], sizes: dict[str, int], options:
 
 @pytest.mark.parametrize(("width", "keys"), [(40, 81), (80, 93), (128, 81)])
 def test_cross_attention(width: int, keys: int) -> None:
-    from onesdaug.generators.one_pass_kernel import kernel
+    from onesdaug.generators.sd.fast.one_pass_kernel import kernel
 
     sizes = {"TEXT": 77, "KEYS": keys, "WIDTH": width, **one_pass.blocks(77, keys, width),
              "QUERIES": one_pass._QUERIES, "BLOCKS": one_pass._BLOCKS}  # fmt: skip
@@ -40,7 +40,7 @@ def test_cross_attention(width: int, keys: int) -> None:
 
 
 def test_gated_layer() -> None:
-    from onesdaug.generators.geglu_kernel import kernel
+    from onesdaug.generators.sd.fast.geglu_kernel import kernel
 
     rows, columns, depth = geglu._ROWS, geglu._COLUMNS, geglu._DEPTH
     kinds = {"x": f"tensordesc<bf16[{rows},{depth}]>", "weight": f"tensordesc<bf16[{columns},{depth}]>",

@@ -9,9 +9,10 @@ import torch
 from torch import nn
 
 from onesdaug.bench.random_sd import random_sd
-from onesdaug.generators import layers, speed
-from onesdaug.generators.attention import fuse_projections
-from onesdaug.generators.unet import FastUNet, supported
+from onesdaug.generators import speed
+from onesdaug.generators.sd.attention import fuse_projections
+from onesdaug.generators.sd.fast import layers
+from onesdaug.generators.sd.fast.unet import FastUNet, supported
 
 CPU = torch.device("cpu")
 

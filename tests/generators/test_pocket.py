@@ -18,9 +18,9 @@ from onesdaug.augment.config import preset
 from onesdaug.data.pixels import to_tensor
 from onesdaug.data.registry import BENCHMARKS, split_members
 from onesdaug.errors import ConfigError, DataError, WeightsMissing
-from onesdaug.generators import pocket as module
 from onesdaug.generators.base import Generator
-from onesdaug.generators.pocket import Pocket, is_pocket, locate
+from onesdaug.generators.pocket import generator as module
+from onesdaug.generators.pocket.generator import Pocket, is_pocket, locate
 from tests.real_data import real_root
 
 MB = 10**6

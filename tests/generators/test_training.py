@@ -14,11 +14,11 @@ import torch
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.generators.networks import Tokens
-from onesdaug.generators.pocket import Pocket, is_pocket
-from onesdaug.generators.recipe import RECIPES, SMOKE, STAGES, DenoiserConfig
-from onesdaug.generators.train_denoiser import DenoiserStage, Table
-from onesdaug.generators.training import train
+from onesdaug.generators.pocket.generator import Pocket, is_pocket
+from onesdaug.generators.pocket.networks import Tokens
+from onesdaug.generators.pocket.recipe import RECIPES, SMOKE, STAGES, DenoiserConfig
+from onesdaug.generators.pocket.train_denoiser import DenoiserStage, Table
+from onesdaug.generators.pocket.training import train
 from onesdaug.training.loop import Loop, OutOfTime
 from tests.conftest import make_image
 

@@ -65,8 +65,8 @@ def _checkpoints(folder: Path, names: Sequence[str]) -> None:
 
 def make_world(base: Path) -> World:
     from onesdaug.data.dataset import Dataset
-    from onesdaug.generators.recipe import SMOKE
-    from onesdaug.generators.training import train
+    from onesdaug.generators.pocket.recipe import SMOKE
+    from onesdaug.generators.pocket.training import train
 
     for seed, name in enumerate(("miniimagenet", "cub"), start=1):
         _benchmark(base / "data" / name / "test", seed)

@@ -27,7 +27,7 @@ from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
-from onesdaug.generators.pocket import Pocket, is_pocket
+from onesdaug.generators.pocket.generator import Pocket, is_pocket
 from onesdaug.generators.speed import Compile, check_compile, start_workers
 
 __all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset"]
@@ -118,7 +118,7 @@ class Augmenter:
             pocket = Pocket.from_pretrained(name, device=device, dtype=dtype, side=side, decoder=decoder)
             accelerate(pocket, compile, pocket.device)
             return cls(pocket, config, batch_size=batch_size)
-        from onesdaug.generators.stable_diffusion import REPO, StableDiffusion
+        from onesdaug.generators.sd.generator import REPO, StableDiffusion
 
         generator = StableDiffusion.from_pretrained(
             REPO if str(name) == "sd15" else name,

@@ -21,9 +21,9 @@ from onesdaug.common.hub import loading
 from onesdaug.data.pixels import to_pil
 from onesdaug.errors import ConfigError
 from onesdaug.generators import speed
-from onesdaug.generators.attention_backend import fastest_first
-from onesdaug.generators.clip_pixels import clip_pixels
-from onesdaug.generators.ip_adapter import clip_processor
+from onesdaug.generators.sd.fast.attention_backend import fastest_first
+from onesdaug.generators.sd.fast.clip_pixels import clip_pixels
+from onesdaug.generators.sd.ip_adapter import clip_processor
 
 
 class Peer:

@@ -15,9 +15,9 @@ import torch
 
 from onesdaug.common.hub import loading, needs_extra
 from onesdaug.errors import ConfigError
-from onesdaug.generators import ip_adapter
 from onesdaug.generators.schedule import Schedule
-from onesdaug.generators.stable_diffusion import StableDiffusion, check_side
+from onesdaug.generators.sd import ip_adapter
+from onesdaug.generators.sd.generator import StableDiffusion, check_side
 
 TEXT_TOKENS = 77
 SCHEDULER: dict[str, Any] = {

@@ -100,7 +100,7 @@ def _generators() -> list[dict[str, Any]]:
     if not importlib.util.find_spec("torch"):
         return []
     from onesdaug.errors import OnesdaugError, WeightsMissing
-    from onesdaug.generators.pocket import NAMES, load_weights, locate
+    from onesdaug.generators.pocket.generator import NAMES, load_weights, locate
 
     found = []
     for name in NAMES:

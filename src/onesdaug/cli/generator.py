@@ -13,7 +13,7 @@ from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
     from onesdaug.data.dataset import Dataset
-    from onesdaug.generators.recipe import Recipe
+    from onesdaug.generators.pocket.recipe import Recipe
 
 app = typer.Typer(
     help="The pocket generators, small networks that draw views: train one, or see what one is.", no_args_is_help=True
@@ -55,9 +55,9 @@ def train(
     from onesdaug.common.devices import pick_device
     from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.data.registry import BENCHMARKS, load_split
-    from onesdaug.generators import training
-    from onesdaug.generators.pocket import load_weights, locate
-    from onesdaug.generators.recipe import RECIPES, SMOKE
+    from onesdaug.generators.pocket import training
+    from onesdaug.generators.pocket.generator import load_weights, locate
+    from onesdaug.generators.pocket.recipe import RECIPES, SMOKE
     from onesdaug.training.loop import OutOfTime
 
     out = out.absolute()  # `-o pocket` is a folder here, not the embedded generator
@@ -98,7 +98,7 @@ def info(
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,
 ) -> None:
     """Say what a generator is and how it was made, and check its weights against its card."""
-    from onesdaug.generators.pocket import load_weights, locate
+    from onesdaug.generators.pocket.generator import load_weights, locate
 
     _, card = load_weights(name)
     if as_json:
@@ -121,7 +121,7 @@ def _check_free(out: Path) -> None:
 
 def _finished(out: Path, recipe: Recipe, images: Dataset) -> bool:
     """Whether `out` is what this command would make; something else is not written over."""
-    from onesdaug.generators.pocket import load_weights
+    from onesdaug.generators.pocket.generator import load_weights
 
     if not (out / "card.json").is_file():
         return False
@@ -138,7 +138,7 @@ def _show(card: dict[str, Any], folder: Path, classes: bool) -> None:
     from rich.text import Text
 
     from onesdaug.cli.screen import results as results_screen
-    from onesdaug.generators.recipe import STAGES
+    from onesdaug.generators.pocket.recipe import STAGES
 
     screen = results_screen()
     facts = Table.grid(padding=(0, 2))

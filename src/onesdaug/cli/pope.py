@@ -192,7 +192,7 @@ def _refuse(options: dict[str, Any], why: str) -> None:
 def _config(generator: str, preset: str | None, shape_aug: bool) -> AugmentConfig:
     from onesdaug.augment.config import preset as named
     from onesdaug.augment.operator import default_preset
-    from onesdaug.generators.pocket import is_pocket
+    from onesdaug.generators.pocket.generator import is_pocket
 
     chosen = preset or (default_preset(generator) if is_pocket(generator) else "vlm")
     return named(chosen) if shape_aug else named(chosen, shape=None)

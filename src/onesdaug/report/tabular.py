@@ -69,8 +69,9 @@ def to_html(table: Table) -> str:
     body = "\n".join(_html_line(line, count) for line in table.lines)
     caption = f"<caption>{text(table.title)}</caption>" if table.title else ""
     note = f'\n<p class="note">{text(table.note)}</p>' if table.note else ""
+    wide = "wide few" if count == 1 else "wide dense" if count > 6 else "wide"
     return (
-        f'<div class="scroll"><table class="wide{" few" * (count == 1)}{" dense" * (count > 6)}" style="--n:{count}">{caption}'
+        f'<div class="scroll"><table class="{wide}" style="--n:{count}">{caption}'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>{note}"
     )
 

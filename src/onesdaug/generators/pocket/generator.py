@@ -15,8 +15,16 @@ from torch import Tensor, nn
 from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.encoders.checkpoint import load_checkpoint, part, weights_fingerprint
 from onesdaug.errors import ConfigError, DataError, WeightsMissing
-from onesdaug.generators.condition import GlobalFeature, build_condition, measure
-from onesdaug.generators.networks import PLACE, Autoencoder, Denoiser, PocketConfig, TinyDecoder, Tokens, resize_places
+from onesdaug.generators.pocket.condition import GlobalFeature, build_condition, measure
+from onesdaug.generators.pocket.networks import (
+    PLACE,
+    Autoencoder,
+    Denoiser,
+    PocketConfig,
+    TinyDecoder,
+    Tokens,
+    resize_places,
+)
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile
 

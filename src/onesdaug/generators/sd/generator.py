@@ -12,14 +12,14 @@ import torch
 from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.common.hub import find, fingerprint, how_to_get, loading, needs_extra
 from onesdaug.errors import ConfigError
-from onesdaug.generators import ip_adapter
-from onesdaug.generators.attention import Attention, PlainAttention, fuse_projections
-from onesdaug.generators.decoder import load_decoder
-from onesdaug.generators.layers import rewrite
 from onesdaug.generators.schedule import Schedule
-from onesdaug.generators.sd_files import PATTERNS, encode_text, model_files, prediction_type
+from onesdaug.generators.sd import ip_adapter
+from onesdaug.generators.sd.attention import Attention, PlainAttention, fuse_projections
+from onesdaug.generators.sd.decoder import load_decoder
+from onesdaug.generators.sd.fast.layers import rewrite
+from onesdaug.generators.sd.fast.unet import FastUNet, supported
+from onesdaug.generators.sd.files import PATTERNS, encode_text, model_files, prediction_type
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile
-from onesdaug.generators.unet import FastUNet, supported
 from onesdaug.generators.weights import ACCEPTED, component
 
 REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
@@ -237,7 +237,7 @@ class StableDiffusion:
             return nullcontext()
         from torch.nn.attention import sdpa_kernel
 
-        from onesdaug.generators.attention_backend import fastest_first
+        from onesdaug.generators.sd.fast.attention_backend import fastest_first
 
         rows, _, height, width = z.shape
         if rows not in self._attention:

@@ -16,8 +16,8 @@ from torch import nn
 from onesdaug.common.hub import find, how_to_get
 from onesdaug.data.pixels import to_uint8
 from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.generators.attention import ImageAttention, PlainAttention
-from onesdaug.generators.clip_pixels import clip_pixels
+from onesdaug.generators.sd.attention import ImageAttention, PlainAttention
+from onesdaug.generators.sd.fast.clip_pixels import clip_pixels
 from onesdaug.generators.weights import component, load_state
 
 REPO = "h94/IP-Adapter"

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from onesdaug.generators import one_pass
+from onesdaug.generators.sd.fast import one_pass
 
 Attention = Literal["decoupled", "concat"]
 

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn.functional import conv_transpose2d, linear
 
-from onesdaug.generators import geglu
+from onesdaug.generators.sd.fast import geglu
 
 LONGEST_HELD = 1024  # numbers of a row that inductor keeps in registers
 WIDEST_FUSED = 256  # numbers per head that torch's flash and cuDNN attention take

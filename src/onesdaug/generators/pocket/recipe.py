@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, ClassVar, Literal
 
 from onesdaug.errors import ConfigError
-from onesdaug.generators.condition import WIDTHS
-from onesdaug.generators.networks import PocketConfig
+from onesdaug.generators.pocket.condition import WIDTHS
+from onesdaug.generators.pocket.networks import PocketConfig
 
 EPOCH = 100  # steps that the loop calls an epoch: how often it logs
 

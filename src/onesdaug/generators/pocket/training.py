@@ -23,13 +23,13 @@ from onesdaug.common.files import whole_file, write_text
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import part, save_checkpoint
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.generators.condition import SlimRes12, build_condition, feature_size
-from onesdaug.generators.networks import Autoencoder, Denoiser, Tokens
-from onesdaug.generators.pocket import KIND, load_weights
-from onesdaug.generators.recipe import STAGES, Recipe, StageConfig
-from onesdaug.generators.train_autoencoder import AutoencoderStage
-from onesdaug.generators.train_condition import ConditionStage
-from onesdaug.generators.train_denoiser import Both, DenoiserStage, Table
+from onesdaug.generators.pocket.condition import SlimRes12, build_condition, feature_size
+from onesdaug.generators.pocket.generator import KIND, load_weights
+from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, Tokens
+from onesdaug.generators.pocket.recipe import STAGES, Recipe, StageConfig
+from onesdaug.generators.pocket.train_autoencoder import AutoencoderStage
+from onesdaug.generators.pocket.train_condition import ConditionStage
+from onesdaug.generators.pocket.train_denoiser import Both, DenoiserStage, Table
 from onesdaug.training.budget import Stage, fit_to_budget
 from onesdaug.training.loop import Log, Loop, mix, say
 

@@ -24,7 +24,7 @@ def takes(q: torch.Tensor, heads: int, keys: int) -> bool:
 @torch.library.custom_op("onesdaug::decoupled", mutates_args=())
 def attend(q: torch.Tensor, kv: torch.Tensor, image_scale: torch.Tensor, heads: int, text_tokens: int) -> torch.Tensor:
     """q (B, places, heads·d), kv (B, text and image tokens, keys then values of 2·heads·d) → (B, places, heads·d)."""
-    from onesdaug.generators.one_pass_kernel import kernel
+    from onesdaug.generators.sd.fast.one_pass_kernel import kernel
 
     batch, places, channels = q.shape
     width, keys = channels // heads, kv.shape[1]

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 from torch.nn.functional import silu
 
-from onesdaug.generators.attention import Attention, ImageAttention, joined
-from onesdaug.generators.layers import per_place
+from onesdaug.generators.sd.attention import Attention, ImageAttention, joined
+from onesdaug.generators.sd.fast.layers import per_place
 
 _DOWN = {"DownBlock2D", "CrossAttnDownBlock2D"}
 _UP = {"UpBlock2D", "CrossAttnUpBlock2D"}

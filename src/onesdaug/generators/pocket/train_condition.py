@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.device_augment import DeviceAugment
-from onesdaug.generators.condition import SlimRes12
-from onesdaug.generators.recipe import EPOCH, StageConfig
+from onesdaug.generators.pocket.condition import SlimRes12
+from onesdaug.generators.pocket.recipe import EPOCH, StageConfig
 from onesdaug.training.loop import mixed_precision
 
 

@@ -27,7 +27,7 @@ def geglu(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Te
     """x (…, K), weight (2·N, K), bias (2·N) → (…, N)."""
     from triton.tools.tensor_descriptor import TensorDescriptor
 
-    from onesdaug.generators.geglu_kernel import kernel
+    from onesdaug.generators.sd.fast.geglu_kernel import kernel
 
     rows = x.reshape(-1, x.shape[-1]).contiguous()
     weight, n = weight.contiguous(), weight.shape[0] // 2

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.device_augment import DeviceAugment
-from onesdaug.generators.condition import SlimRes12, measure
-from onesdaug.generators.networks import Autoencoder, Denoiser, Tokens
-from onesdaug.generators.recipe import EPOCH, DenoiserConfig
+from onesdaug.generators.pocket.condition import SlimRes12, measure
+from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, Tokens
+from onesdaug.generators.pocket.recipe import EPOCH, DenoiserConfig
+from onesdaug.generators.pocket.train_autoencoder import feature_distance
 from onesdaug.generators.schedule import Schedule
-from onesdaug.generators.train_autoencoder import feature_distance
 from onesdaug.training.loop import mixed_precision
 
 

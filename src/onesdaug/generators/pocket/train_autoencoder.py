@@ -8,9 +8,9 @@ from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.device_augment import DeviceAugment
-from onesdaug.generators.condition import SlimRes12
-from onesdaug.generators.networks import Autoencoder
-from onesdaug.generators.recipe import EPOCH, StageConfig
+from onesdaug.generators.pocket.condition import SlimRes12
+from onesdaug.generators.pocket.networks import Autoencoder
+from onesdaug.generators.pocket.recipe import EPOCH, StageConfig
 from onesdaug.training.loop import mixed_precision
 
 PERCEPTUAL = 0.5
