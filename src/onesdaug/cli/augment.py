@@ -230,32 +230,31 @@ def augment(
 
 
 def _run(augmenter: Augmenter, model: str, listing: Listing, task: Task, sheet: bool) -> int:
-    from onesdaug.cli.screen import ProgressWatch
+    from onesdaug.common.progress import log
     from onesdaug.views.job import run_job
 
     count = len(listing.items)
-    with ProgressWatch(count * task.k, task.k) as watch:
-        if count:
-            watch.say(
-                f"{model}: {augmenter.summary()}; K={task.k} views of {count} image{'s' * (count != 1)}, "
-                f"device {augmenter.device}, seed {task.seed}"
-            )
-        summary = run_job(augmenter, listing, task, watch)
-        trouble = False
-        if sheet and count and not summary.interrupted:
-            try:
-                watch.say(f"contact sheet: {_sheet(augmenter, model, listing.items, task)}")
-            except (OnesdaugError, OSError) as error:  # the views are made; a sheet that is not must not hide that
-                watch.say(f"no contact sheet: {error}")
-                trouble = True
+    if count:
+        log.info(
+            f"{model}: {augmenter.summary()}; K={task.k} views of {count} image{'s' * (count != 1)}, "
+            f"device {augmenter.device}, seed {task.seed}"
+        )
+    summary = run_job(augmenter, listing, task)
+    trouble = False
+    if sheet and count and not summary.interrupted:
+        try:
+            log.info(f"contact sheet: {_sheet(augmenter, model, listing.items, task)}")
+        except (OnesdaugError, OSError) as error:  # the views are made; a sheet that is not must not hide that
+            log.info(f"no contact sheet: {error}")
+            trouble = True
     for source, reason in summary.failures.items():
-        watch.say(f"failed: {reason if reason.startswith(source) else f'{source}: {reason}'}")
+        log.info(f"failed: {reason if reason.startswith(source) else f'{source}: {reason}'}")
     typer.echo(
         f"{summary.made} views made, {summary.skipped} were there already, {summary.failed} inputs failed, "
         f"{summary.seconds:.1f} s → {task.out}"
     )
     if summary.interrupted:
-        watch.say("interrupted; finished views are kept. Run the same command again to go on")
+        log.info("interrupted; finished views are kept. Run the same command again to go on")
         return 130
     return 1 if summary.failed or trouble else 0
 
