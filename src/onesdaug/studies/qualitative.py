@@ -13,12 +13,12 @@ from onesdaug.common.progress import log
 from onesdaug.data.images import load_image
 from onesdaug.data.samples import CREDITS, sample_photographs
 from onesdaug.errors import DataError
+from onesdaug.jobs.sheet import SheetRow, draw_sheet, fitted
 from onesdaug.studies.accuracy import generators_here
 from onesdaug.studies.judge import Judge, caption
 from onesdaug.studies.result import Sheet
 from onesdaug.studies.spec import Figure, Study
 from onesdaug.studies.workshop import Missing, Workshop
-from onesdaug.views.sheet import SheetRow, draw_sheet, fitted
 
 PHOTOGRAPHS = ("chelsea", "coffee")
 

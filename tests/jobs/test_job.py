@@ -13,10 +13,10 @@ from PIL import Image
 from onesdaug import Augmenter
 from onesdaug.common.files import locked, sha256_of
 from onesdaug.errors import ConfigError, OnesdaugError
-from onesdaug.views import files, job
-from onesdaug.views.manifest import Manifest
+from onesdaug.jobs import files, job
+from onesdaug.jobs.manifest import Manifest
 from tests.conftest import make_image
-from tests.views.fake import Fake, contents, make
+from tests.jobs.fake import Fake, contents, make
 
 
 @pytest.fixture

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 from onesdaug.common.files import locked, uninterrupted
 from onesdaug.common.progress import Progress, log, progress
 from onesdaug.errors import ImageError, OnesdaugError, WeightsMissing
-from onesdaug.views.batches import Group, Planned, slots, to_compute
-from onesdaug.views.files import remove_leftovers, write_png
-from onesdaug.views.manifest import Manifest
-from onesdaug.views.plan import Item, Listing
-from onesdaug.views.survey import Survey, Task, ahead
+from onesdaug.jobs.batches import Group, Planned, slots, to_compute
+from onesdaug.jobs.files import remove_leftovers, write_png
+from onesdaug.jobs.manifest import Manifest
+from onesdaug.jobs.plan import Item, Listing
+from onesdaug.jobs.survey import JobSettings, Survey, ahead
 
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter, View
@@ -56,7 +56,7 @@ class JobReport:
 Writing = tuple[Planned, "View", dict[str, "Future[tuple[Path, str]]"]]  # temporary file and SHA-256 by kind
 
 
-def run_job(augmenter: Augmenter, listing: Listing, task: Task) -> JobReport:
+def run_job(augmenter: Augmenter, listing: Listing, task: JobSettings) -> JobReport:
     """Make the views of all listed inputs under `task.out`. Run again, it does only what is missing."""
     start = time.perf_counter()
     overlap = getattr(augmenter, "overlap", 1)
@@ -92,7 +92,7 @@ class _Job:
     def __init__(
         self,
         augmenter: Augmenter,
-        task: Task,
+        task: JobSettings,
         bar: Progress,
         readers: ThreadPoolExecutor,
         pool: ThreadPoolExecutor,
