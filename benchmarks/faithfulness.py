@@ -28,6 +28,7 @@ import torch  # noqa: E402
 from benchmarks.forecast import dumps, open_encoder, sample  # noqa: E402
 from onesdaug import Augmenter  # noqa: E402
 from onesdaug.analysis.faithfulness import Point, curve  # noqa: E402
+from onesdaug.common.progress import shown  # noqa: E402
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 
@@ -98,10 +99,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     encoder = open_encoder(args.encoder, args.device)
     augmenter = Augmenter.from_pretrained(args.model, preset=args.preset, device=args.device)
 
-    def say(done: int, total: int) -> None:
-        print(f"{done} of {total} settings, {time.monotonic() - began:.0f} s", file=sys.stderr)
-
-    points = curve(augmenter, part, encoder, args.levels, args.k, seed=args.seed, progress=say)
+    with shown():
+        points = curve(augmenter, part, encoder, args.levels, args.k, seed=args.seed)
     return {
         "what": f"{args.k} views each of {len(part)} images of miniImageNet's validation classes; means over images",
         "command": shlex.join(["python", "benchmarks/faithfulness.py", *sys.argv[1:]]),

@@ -25,6 +25,7 @@ sys.path.insert(0, str(ROOT / "src"))
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
+from onesdaug.common.progress import shown  # noqa: E402
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.checkpoint import load_checkpoint  # noqa: E402
@@ -81,12 +82,8 @@ def measure(
         encoder.module, encoder.fingerprint = Bfloat16(encoder.module), f"{encoder.fingerprint}-bfloat16"
     head = load_head(folder) or ProtoNet("cosine")  # a pretrained backbone has none: nearest mean by cosine
 
-    def say(done: int, total: int) -> None:
-        print(f"\r{folder.name}: {done} of {total} images", end="" if done < total else "\n", file=sys.stderr)
-
-    bank = embed(
-        data, encoder, cache / f"{encoder.fingerprint}-{split}.safetensors", dtype=torch.float32, progress=say
-    )
+    with shown():
+        bank = embed(data, encoder, cache / f"{encoder.fingerprint}-{split}.safetensors", dtype=torch.float32)
     tasks = [Task(5, shot, 15, episodes, seed=0) for shot in (1, 5)]
     rows = {row.task.shot: row for row in evaluate(bank, head, tasks, [ViewUse()])}
     return {

@@ -29,6 +29,7 @@ import torch  # noqa: E402
 
 from benchmarks.fewshot_accuracy import RELEASED, Bfloat16  # noqa: E402
 from benchmarks.ridge_forecast import Forecast, Looks, forecast  # noqa: E402
+from onesdaug.common.progress import shown  # noqa: E402
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
@@ -75,13 +76,11 @@ def embed_parts(spec: str | Path, parts: Mapping[str, Dataset], cache: Path, dev
     """The features of both parts, from the cache where they are there."""
     encoder = open_encoder(spec, device)
 
-    def say(done: int, total: int) -> None:
-        print(f"\r{encoder.name}: {done} of {total} images", end="" if done < total else "\n", file=sys.stderr)
-
-    return {
-        split: embed(part, encoder, bank_path(cache, encoder, split), dtype=torch.float32, progress=say)
-        for split, part in parts.items()
-    }
+    with shown():
+        return {
+            split: embed(part, encoder, bank_path(cache, encoder, split), dtype=torch.float32)
+            for split, part in parts.items()
+        }
 
 
 def bank_path(cache: Path, encoder: Encoder, split: str) -> Path:

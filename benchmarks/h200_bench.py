@@ -13,6 +13,7 @@ CPU too.
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import subprocess
 import sys
@@ -58,7 +59,12 @@ class Run:
         from onesdaug.bench.subject import Wanted
 
         file = None if self.warm else self.out / f"speed-{name or self.job}.json"
-        made = Bench(Wanted(**wanted), config, file, f"python benchmarks/h200_bench.py {self.job}", self.log)
+        told = logging.Handler()
+        told.emit = lambda record: self.log(record.getMessage())
+        logger = logging.getLogger("onesdaug")
+        logger.handlers = [told]
+        logger.setLevel(logging.INFO)
+        made = Bench(Wanted(**wanted), config, file, f"python benchmarks/h200_bench.py {self.job}")
         self.log(made.result["what"])
         return made
 

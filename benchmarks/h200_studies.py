@@ -90,6 +90,7 @@ def on_path(work: Path) -> None:
 
 def make_banks(studies: list[str], compiled: bool) -> None:
     """The banks of the studies; of the stored rows where nothing is compiled, of all others where it is."""
+    from onesdaug.common.progress import shown
     from onesdaug.common.provenance import commit
     from onesdaug.studies.accuracy import wants_of
     from onesdaug.studies.spec import load_study
@@ -103,12 +104,12 @@ def make_banks(studies: list[str], compiled: bool) -> None:
             compile="max" if compiled else "off",
             generators=("pocket", "pocket-imagenet"),
             commit=commit(),
-            log=lambda line: print(f"[{time.monotonic():.0f}] {line}", flush=True),
         )
     )
     wants = [want for name in studies for want in wants_of(load_study(name), shop)]
     stored = [want for want in wants if want.row.id in STORED and want.seed == 0]
-    shop.make_banks([want for want in wants if want not in stored] if compiled else stored)
+    with shown(timed=True):
+        shop.make_banks([want for want in wants if want not in stored] if compiled else stored)
 
 
 def study(*words: str) -> None:

@@ -14,6 +14,8 @@ import torch
 from hypothesis import settings
 from PIL import Image
 
+from onesdaug.common.progress import Progress
+
 if TYPE_CHECKING:
     from tests.studies.world import World
 
@@ -44,6 +46,23 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     from tests.studies.world import make_world
 
     return make_world(tmp_path_factory.mktemp("world"))
+
+
+Told = list[tuple[str, int, int]]
+
+
+@pytest.fixture
+def told(monkeypatch: pytest.MonkeyPatch) -> Told:
+    """What of how many is done, each time that a loop says so."""
+    seen: Told = []
+    advance = Progress.advance
+
+    def heard(self: Progress, count: int = 1, skipped: int = 0) -> None:
+        advance(self, count, skipped)
+        seen.append((self.what, self.done, self.total))
+
+    monkeypatch.setattr(Progress, "advance", heard)
+    return seen
 
 
 def make_image(seed: int, size: tuple[int, int] = (32, 32)) -> Image.Image:

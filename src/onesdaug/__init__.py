@@ -14,7 +14,7 @@ _WHERE = {
     "ShapeTweak": "onesdaug.augment.shape",
     "Schedule": "onesdaug.augment.schedule",
     "TestTimeEnsemble": "onesdaug.ensemble.wrap",
-    "ViewFolder": "onesdaug.views.folder",
+    "ViewFolder": "onesdaug.jobs.folder",
 }
 
 __all__ = ["AugmentConfig", "Augmenter", "Schedule", "ShapeTweak", "TestTimeEnsemble", "ViewFolder", "__version__"]
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from onesdaug.augment.schedule import Schedule
     from onesdaug.augment.shape import ShapeTweak
     from onesdaug.ensemble.wrap import TestTimeEnsemble
-    from onesdaug.views.folder import ViewFolder
+    from onesdaug.jobs.folder import ViewFolder
 
 
 def __getattr__(name: str) -> Any:

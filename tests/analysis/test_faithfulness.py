@@ -16,6 +16,7 @@ from onesdaug.analysis.faithfulness import agreements, cosines, curve, diversiti
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import ConfigError, DataError
 from tests.augment.test_operator import Counting
+from tests.conftest import Told
 
 ROOT_HALF = math.sqrt(0.5)
 
@@ -117,14 +118,12 @@ def test_bad_shapes_are_said_at_once() -> None:
         agreements(torch.randn(3, 2), torch.randn(3, 1, 2), torch.tensor([0, 0, 1]))
 
 
-def test_the_curve_falls_without_condition_and_holds_with_it(colours: Dataset) -> None:
+def test_the_curve_falls_without_condition_and_holds_with_it(colours: Dataset, told: Told) -> None:
     aug = Augmenter(Knowing(), AugmentConfig(steps=10, solver="ddim", guidance=1, image_scale=1), batch_size=5)
-    encoder, seen = Pixels(), []
-    points = curve(
-        aug, colours, encoder, [0.0, 0.5, 1.0], k=2, batch=5, progress=lambda done, total: seen.append((done, total))
-    )
+    encoder = Pixels()
+    points = curve(aug, colours, encoder, [0.0, 0.5, 1.0], k=2, batch=5)
     assert [(p.condition, p.noise_level) for p in points] == [(c, n) for c in (True, False) for n in (0.0, 0.5, 1.0)]
-    assert encoder.seen == 12 + 6 * 24 and seen == [(i, 6) for i in range(7)]
+    assert encoder.seen == 12 + 6 * 24 and told == [("settings", i, 6) for i in range(1, 7)]
     on, off = points[:3], points[3:]
     assert all(p.agreement.mean == 1 for p in on) and all(p.original_agreement.mean == 1 for p in points)
     assert on[2].cosine.mean > 0.9 > 0.5 > off[2].cosine.mean

@@ -14,9 +14,9 @@ from onesdaug import AugmentConfig, Augmenter
 from onesdaug.augment.operator import Row
 from onesdaug.bench.random_sd import random_sd
 from onesdaug.data.pixels import to_tensor
-from onesdaug.views.job import run_job
-from onesdaug.views.plan import list_inputs
-from onesdaug.views.survey import Task
+from onesdaug.jobs.job import run_job
+from onesdaug.jobs.plan import list_inputs
+from onesdaug.jobs.survey import JobSettings
 from tests.augment.test_engine import images, pocket
 from tests.conftest import make_image
 
@@ -85,7 +85,7 @@ def test_overlapped_folder_job_writes_the_same_views(tmp_path: Path, compiled: b
     assert aug.overlap == 3
     for name, overlap in (("many", 3), ("one", 1)):
         aug.overlap = overlap
-        summary = run_job(aug, list_inputs([folder], tmp_path / name), Task(tmp_path / name, 2))
+        summary = run_job(aug, list_inputs([folder], tmp_path / name), JobSettings(tmp_path / name, 2))
         assert summary.made == 24 and not summary.failures
     files = sorted(path.relative_to(tmp_path / "one") for path in (tmp_path / "one").rglob("*.png"))
     assert len(files) == 24

@@ -17,7 +17,7 @@ from typer.testing import CliRunner, Result
 from onesdaug import cli
 from tests.conftest import make_image
 from tests.data.test_images import png_claiming
-from tests.views.fake import contents
+from tests.jobs.fake import contents
 
 PROGRAM = [sys.executable, "-c", "from onesdaug.cli import main; main()"]
 

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from onesdaug.cli.pope import pope
+from onesdaug.cli import app
 from onesdaug.errors import ConfigError, DataError, WeightsMissing
 from onesdaug.vlm.local import LocalModel
 from onesdaug.vlm.score import load_summary
@@ -26,13 +25,11 @@ from onesdaug.vlm.transcript import NAME
 from tests.vlm.server import good, refuse, serving
 from tests.vlm.tiny import save_llava, save_questions
 
-app = typer.Typer(context_settings={"token_normalize_func": lambda token: token.replace("_", "-")})
-app.command()(pope)
 SECRET = "sk-not-for-your-eyes-0123456789"
 
 
 def run(*arguments: object) -> Result:
-    return CliRunner().invoke(app, [*map(str, arguments)])
+    return CliRunner().invoke(app, ["pope", *map(str, arguments)])
 
 
 def rows_of(out: Path) -> list[dict[str, Any]]:
@@ -106,11 +103,11 @@ def test_views_by_stable_diffusion_with_ip_adapter(
 def test_a_terminal_gets_a_bar_with_the_running_accuracy(
     common: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from onesdaug.cli import screen
+    from onesdaug.common import progress
 
     shown = io.StringIO()
     terminal = Console(file=shown, force_terminal=True, width=120, color_system=None)
-    monkeypatch.setattr(screen, "console", lambda: terminal)
+    monkeypatch.setattr(progress, "console", lambda: terminal)
     result = run(*common, "--k", 1, "-o", tmp_path / "out")
     assert result.exit_code == 0, result.output
     (row,) = load_summary(tmp_path / "out").pick(
@@ -167,7 +164,7 @@ def test_cut_and_resumed_is_the_run_that_was_never_cut(
     with monkeypatch.context() as patch:
         patch.setattr(LocalModel, "ask", dying)
         with pytest.raises(Killed):
-            CliRunner().invoke(app, [*map(str, common), "-o", str(cut)], catch_exceptions=False)
+            CliRunner().invoke(app, ["pope", *map(str, common), "-o", str(cut)], catch_exceptions=False)
     assert len(rows_of(cut)) == 8
     resumed = run(*common, "-o", cut)
     assert resumed.exit_code == 0

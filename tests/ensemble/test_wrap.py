@@ -310,14 +310,14 @@ def test_plain_geometry_and_the_augmenter_give_the_same_views() -> None:
 
 def test_views_from_a_folder(tmp_path: Path) -> None:
     from onesdaug import Augmenter
-    from onesdaug.views.job import run_job
-    from onesdaug.views.plan import list_inputs
-    from onesdaug.views.survey import Task
+    from onesdaug.jobs.job import run_job
+    from onesdaug.jobs.plan import list_inputs
+    from onesdaug.jobs.survey import JobSettings
 
     aug, out, originals = Augmenter.from_pretrained("shape"), tmp_path / "views", to_pil(images(2))
     for n, original in enumerate(originals):
         original.save(tmp_path / f"{n}.png")
-    run_job(aug, list_inputs([tmp_path / "0.png", tmp_path / "1.png"], out), Task(out, k=2))
+    run_job(aug, list_inputs([tmp_path / "0.png", tmp_path / "1.png"], out), JobSettings(out, k=2))
 
     fresh = TestTimeEnsemble(network(), aug, k=2)(originals)
     torch.testing.assert_close(TestTimeEnsemble(network(), str(out), k=2)(originals), fresh)

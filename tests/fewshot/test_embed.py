@@ -16,6 +16,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.embed import embed
 from onesdaug.fewshot.views import as_batch, resolve_views
+from tests.conftest import Told
 
 
 class MeanColour:
@@ -61,15 +62,16 @@ def test_columns_are_original_then_views(dataset: Dataset, tmp_path: Path) -> No
     assert [p.name for p in tmp_path.iterdir()] == ["b.safetensors"]
 
 
-def test_a_killed_run_goes_on(dataset: Dataset, tmp_path: Path) -> None:
-    output, done = tmp_path / "b.safetensors", []
+def test_a_killed_run_goes_on(dataset: Dataset, tmp_path: Path, told: Told) -> None:
+    output = tmp_path / "b.safetensors"
     with pytest.raises(KeyboardInterrupt):
         embed(dataset, MeanColour(die_after=20), output, Darker(), 2, chunk=4)
     assert not output.exists()
     rest = MeanColour()
-    bank = embed(dataset, rest, output, Darker(), 2, chunk=4, progress=lambda n, total: done.append((n, total)))
+    told.clear()
+    bank = embed(dataset, rest, output, Darker(), 2, chunk=4)
     assert rest.seen == 18  # the first of three chunks was there: 6 of 10 images, three columns each
-    assert done == [(4, 10), (8, 10), (10, 10)]
+    assert told == [("images", 4, 10), ("images", 8, 10), ("images", 10, 10)]
     whole = embed(dataset, MeanColour(), tmp_path / "whole.safetensors", Darker(), 2, chunk=4)
     assert torch.equal(bank.features, whole.features)
 

@@ -18,8 +18,8 @@ from onesdaug.report.pictures import Gallery, PhotoRow, Picture, data_uri, galle
 from onesdaug.report.plot import gain_plots
 from onesdaug.report.table import Block, Origin, cells, terminal_table, to_row
 from tests.conftest import make_image
+from tests.jobs.fake import Fake, make
 from tests.report.structure import parse
-from tests.views.fake import Fake, make
 
 HOSTILE = "<script>alert('x')</script>&\"\udcff.png"
 

@@ -6,7 +6,6 @@ import errno
 import json
 import os
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,14 +18,15 @@ from onesdaug.augment.config import preset
 from onesdaug.augment.seeds import image_digest
 from onesdaug.common.files import locked
 from onesdaug.errors import ConfigError, DataError, OnesdaugError
-from onesdaug.views.watch import Watch
+from onesdaug.vlm import run
 from onesdaug.vlm.job import Job, answer, results
 from onesdaug.vlm.metrics import Resamples, measure
 from onesdaug.vlm.model import Mode, Replies, Reply
 from onesdaug.vlm.questions import Question, read_questions
-from onesdaug.vlm.run import GIVE_UP, Headline, Progress
+from onesdaug.vlm.run import GIVE_UP, Headline, Tally
 from onesdaug.vlm.score import grid, load_summary, parsed
 from onesdaug.vlm.transcript import NAME, Record, Transcript
+from tests.conftest import Told
 from tests.vlm.tiny import save_questions
 
 
@@ -54,21 +54,18 @@ class Fake:
         return {mode.name: list(rows) for mode in self.modes}
 
 
-class Ears:
-    """A screen that remembers."""
+@pytest.fixture
+def tallies(monkeypatch: pytest.MonkeyPatch) -> list[Tally]:
+    """The count after each question."""
+    seen: list[Tally] = []
 
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-        self.progress: list[Progress] = []
+    class Listening(Tally):
+        def count(self, record: Record, headline: Headline) -> None:
+            super().count(record, headline)
+            seen.append(replace(self))
 
-    def say(self, text: str) -> None:
-        self.lines.append(text)
-
-    def views(self, total: int, k: int) -> Any:
-        return nullcontext(Watch())
-
-    def answers(self, progress: Progress) -> None:
-        self.progress.append(replace(progress))
+    monkeypatch.setattr(run, "Tally", Listening)
+    return seen
 
 
 def job_of(folder: Path, out: str = "out", k: int = 2, model: Fake | None = None, **more: Any) -> Job:
@@ -94,10 +91,11 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if "seconds" not in k} for line in lines]
 
 
-def test_every_question_is_asked_about_the_image_and_its_views(tmp_path: Path) -> None:
-    ears = Ears()
+def test_every_question_is_asked_about_the_image_and_its_views(
+    tmp_path: Path, tallies: list[Tally], told: Told
+) -> None:
     job = job_of(tmp_path)
-    records = answer(job, ears)
+    records = answer(job)
     assert [r.question for r in records] == list(job.questions.items)
     for record in records:
         assert all(len(rows) == 3 for rows in record.replies.values())
@@ -107,39 +105,40 @@ def test_every_question_is_asked_about_the_image_and_its_views(tmp_path: Path) -
     assert len(list((tmp_path / "out" / "views").glob("*_view?.png"))) == 8  # once per image, not per question
     one, other = records[0].replies["plain/greedy"], records[3].replies["plain/greedy"]
     assert [r.margin for r in one] != [r.margin for r in other]
-    last = ears.progress[-1]
+    last = tallies[-1]
     right = [Headline().right(record) for record in records]
     assert (last.done, last.total, last.right) == (12, 12, sum(map(bool, right)))
-    assert [p.done for p in ears.progress] == list(range(13))
+    assert [p.done for p in tallies] == list(range(1, 13))
+    assert [done for what, done, _ in told if what == "questions"] == list(range(13))
 
 
 @pytest.mark.parametrize("at", [1, 5, 12])
 @pytest.mark.parametrize("torn", [b"", b'{"question_id": 3, "im'])
 def test_killed_and_run_again_is_the_same_file(tmp_path: Path, at: int, torn: bytes) -> None:
-    answer(job_of(tmp_path, "whole"), Ears())
+    answer(job_of(tmp_path, "whole"))
     with pytest.raises(Killed):
-        answer(job_of(tmp_path, "cut", model=Fake({str(at): Killed()})), Ears())
+        answer(job_of(tmp_path, "cut", model=Fake({str(at): Killed()})))
     with (tmp_path / "cut" / NAME).open("ab") as file:
         file.write(torn)
     rest = Fake()
-    answer(job_of(tmp_path, "cut", model=rest), Ears())
+    answer(job_of(tmp_path, "cut", model=rest))
     assert rest.asked == [str(n) for n in range(at, 13)]
     assert rows_of(tmp_path / "cut") == rows_of(tmp_path / "whole")
     idle = Fake({"1": Killed()})
-    answer(job_of(tmp_path, "cut", model=idle), Ears())  # finished: neither views nor model are needed
+    answer(job_of(tmp_path, "cut", model=idle))  # finished: neither views nor model are needed
     assert idle.asked == []
 
 
 def test_a_longer_limit_goes_on(tmp_path: Path) -> None:
-    answer(job_of(tmp_path, limit=5), Ears())
+    answer(job_of(tmp_path, limit=5))
     more = Fake()
-    assert len(answer(job_of(tmp_path, model=more), Ears())) == 12
+    assert len(answer(job_of(tmp_path, model=more))) == 12
     assert more.asked == [str(n) for n in range(6, 13)]
-    assert len(answer(job_of(tmp_path, limit=5), Ears())) == 5
+    assert len(answer(job_of(tmp_path, limit=5))) == 5
 
 
 def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
-    answer(job_of(tmp_path), Ears())
+    answer(job_of(tmp_path))
     before = (tmp_path / "out" / NAME).read_bytes()
     for changed, names in (
         ({"about": {"seed": 2}}, "model.seed 1 → 2"),
@@ -149,28 +148,27 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
         ({"config": preset("vlm", shape=None)}, "views.config.shape"),
     ):
         with pytest.raises(ConfigError, match=names.replace(".", r"\.")):
-            answer(job_of(tmp_path, **changed), Ears())
+            answer(job_of(tmp_path, **changed))
     with (tmp_path / "questions.json").open("a") as file:
         file.write(json.dumps({"question_id": 99, "image": "p0.png", "text": "?", "label": "no"}) + "\n")
     job = job_of(tmp_path)
     (tmp_path / "questions.json").write_text((tmp_path / "questions.json").read_text().replace("cat", "bird"))
     with pytest.raises(ConfigError, match="questions"):
-        answer(replace(job, questions=read_questions(tmp_path / "questions.json")), Ears())
+        answer(replace(job, questions=read_questions(tmp_path / "questions.json")))
     assert (tmp_path / "out" / NAME).read_bytes() == before
 
 
-def test_an_error_is_recorded_not_counted_and_asked_again(tmp_path: Path) -> None:
-    ears = Ears()
+def test_an_error_is_recorded_not_counted_and_asked_again(tmp_path: Path, tallies: list[Tally]) -> None:
     fails = {"2": "HTTP 500", "4": RuntimeError("CUDA error\nbadly")}
-    records = answer(job_of(tmp_path, model=Fake(fails)), ears)
+    records = answer(job_of(tmp_path, model=Fake(fails)))
     assert [r.question.id for r in records if r.failed] == [2, 4]
     assert records[3].replies["plain/greedy"][0].error == "RuntimeError: CUDA error badly"
     rows = {(r.method, r.decoding, r.k): r.metrics for r in grid(records) if r.parser == "exact"}
     assert (rows["plain", "greedy", 0].n, rows["plain", "greedy", 0].errors) == (11, 1)  # 2's original did answer
     assert (rows["plain", "greedy", 2].n, rows["plain", "greedy", 2].errors) == (10, 2)
-    assert (ears.progress[-1].answered, ears.progress[-1].errors) == (10, 2)
+    assert (tallies[-1].answered, tallies[-1].errors) == (10, 2)
     again = Fake()
-    records = answer(job_of(tmp_path, model=again), Ears())
+    records = answer(job_of(tmp_path, model=again))
     assert again.asked == ["2", "4"]
     assert not any(r.failed for r in records)
 
@@ -179,25 +177,28 @@ def test_a_dead_model_is_not_asked_three_thousand_times(tmp_path: Path) -> None:
     fails = {str(n): RuntimeError("no") for n in range(2, 99)}
     model = Fake(fails)
     with pytest.raises(OnesdaugError, match=f"{GIVE_UP} questions in a row got no answer"):
-        answer(job_of(tmp_path, model=model), Ears())
+        answer(job_of(tmp_path, model=model))
     assert len(model.asked) == 1 + GIVE_UP
 
 
 def test_a_refused_key_stops_the_run_and_keeps_the_rest(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="refuses the key"):
-        answer(job_of(tmp_path, model=Fake({"3": ConfigError("refuses the key")})), Ears())
+        answer(job_of(tmp_path, model=Fake({"3": ConfigError("refuses the key")})))
     assert len(Transcript(tmp_path / "out").records) == 2
 
 
-def test_an_image_that_cannot_be_read_costs_only_its_questions(tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_read_costs_only_its_questions(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     job = job_of(tmp_path)
     (tmp_path / "pictures" / "p1.png").write_bytes(b"no image at all")
-    ears, model = Ears(), Fake()
-    records = answer(replace(job, load_model=lambda: model), ears)
+    model = Fake()
+    caplog.set_level("INFO", "onesdaug")
+    records = answer(replace(job, load_model=lambda: model))
     assert [r.question.image for r in records if r.failed] == ["p1.png"] * 3
     assert len(model.asked) == 9
     assert "text file" in str(records[3].replies["plain/greedy"][0].error)
-    assert any("no views" in line and "p1.png" in line for line in ears.lines)
+    assert any("no views" in line and "p1.png" in line for line in caplog.messages)
 
 
 def test_without_views_of_an_image_its_original_is_still_asked(tmp_path: Path) -> None:
@@ -205,7 +206,7 @@ def test_without_views_of_an_image_its_original_is_still_asked(tmp_path: Path) -
     store = tmp_path / "out" / "views"
     store.mkdir(parents=True)
     (store / "p2_view1.png").write_bytes(b"somebody else's")
-    records = answer(job, Ears())
+    records = answer(job)
     assert (store / "p2_view1.png").read_bytes() == b"somebody else's"
     for record in records:
         errors = [reply.error is not None for reply in record.replies["plain/greedy"]]
@@ -214,28 +215,29 @@ def test_without_views_of_an_image_its_original_is_still_asked(tmp_path: Path) -
 
 def test_views_may_be_shared_by_runs(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    answer(job_of(tmp_path, "a", store=store), Ears())
+    answer(job_of(tmp_path, "a", store=store))
     stamps = {file: file.stat().st_mtime_ns for file in store.glob("*.png")}
-    answer(job_of(tmp_path, "b", store=store), Ears())
+    answer(job_of(tmp_path, "b", store=store))
     assert {file: file.stat().st_mtime_ns for file in store.glob("*.png")} == stamps
     assert rows_of(tmp_path / "a") == rows_of(tmp_path / "b")
     with pytest.raises(ConfigError, match="cannot share the folder"):
-        answer(job_of(tmp_path, "c", store=tmp_path / "c"), Ears())
+        answer(job_of(tmp_path, "c", store=tmp_path / "c"))
 
 
-def test_damage_inside_the_file_costs_those_lines(tmp_path: Path) -> None:
-    answer(job_of(tmp_path), Ears())
+def test_damage_inside_the_file_costs_those_lines(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    answer(job_of(tmp_path))
     file = tmp_path / "out" / NAME
     lines = file.read_bytes().splitlines(keepends=True)
     lines[4] = b"\x00\x00garbage\n"
     file.write_bytes(b"".join(lines))
-    ears, model = Ears(), Fake()
-    assert len(answer(job_of(tmp_path, model=model), ears)) == 12
+    model = Fake()
+    caplog.set_level("INFO", "onesdaug")
+    assert len(answer(job_of(tmp_path, model=model))) == 12
     assert model.asked == ["4"]
-    assert any("1 damaged lines" in line for line in ears.lines)
+    assert any("1 damaged lines" in line for line in caplog.messages)
     file.write_text("hello\n")
     with pytest.raises(DataError, match="was not written by this version"):
-        answer(job_of(tmp_path), Ears())
+        answer(job_of(tmp_path))
 
 
 def test_a_full_disk_says_so_and_keeps_what_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,19 +254,19 @@ def test_a_full_disk_says_so_and_keeps_what_is_there(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
         with pytest.raises(OnesdaugError, match=r"No space left.*finished answers are kept"):
-            answer(job, Ears())
-    assert len(answer(job_of(tmp_path, k=0), Ears())) == 12
+            answer(job)
+    assert len(answer(job_of(tmp_path, k=0))) == 12
 
 
 def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
     job = job_of(tmp_path, k=0)
     with locked(job.out), pytest.raises(ConfigError, match="another onesdaug job"):
-        answer(job, Ears())
+        answer(job)
 
 
 def test_the_grid_of_results(tmp_path: Path) -> None:
     job = job_of(tmp_path, k=3)
-    records = answer(job, Ears())
+    records = answer(job)
     summary = results(job, records, commit="abc", machine={"device": "cpu"}, started=0.0)
     votes = {(r.parser, r.method, r.decoding, r.k) for r in summary.rows if r.combine == "vote"}
     assert votes == {

@@ -5,7 +5,7 @@ The condition's own encoder would flatter: the generator was trained to please i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from onesdaug.augment.operator import Augmenter
+from onesdaug.common.progress import track
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.embed import Encoder
@@ -105,7 +106,6 @@ def curve(
     conditions: Sequence[bool] = (True, False),
     seed: int = 0,
     batch: int = 64,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[Point]:
     """Faithfulness over the noise level, with and without condition; all else as the augmenter has it.
 
@@ -115,8 +115,7 @@ def curve(
     labels = torch.as_tensor(dataset.labels)
     originals = torch.cat([encoder.embed(part) for part in _batches(dataset, batch)]).cpu()
     points = []
-    for done, (level, condition) in enumerate(settings):
-        progress(done, len(settings))
+    for level, condition in track(settings, "settings"):
         config = augmenter.config.model_copy(update={"noise_level": level, "condition": condition})
         maker = Augmenter(
             augmenter.generator,
@@ -128,7 +127,6 @@ def curve(
         views = torch.cat([_embed_views(encoder, maker.tensors(b, k, seed=seed)) for b in _batches(dataset, batch)])
         found = measure(originals, views, labels)
         points.append(Point(**vars(found), noise_level=level, condition=condition))
-    progress(len(settings), len(settings))
     return points
 
 

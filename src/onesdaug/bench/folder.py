@@ -12,9 +12,9 @@ from onesdaug.bench.measure import rate
 from onesdaug.bench.subject import Subject
 from onesdaug.data.pixels import to_pil
 from onesdaug.errors import OnesdaugError
-from onesdaug.views.job import run_job
-from onesdaug.views.plan import list_inputs
-from onesdaug.views.survey import Task
+from onesdaug.jobs.job import run_job
+from onesdaug.jobs.plan import list_inputs
+from onesdaug.jobs.survey import JobSettings
 
 
 def folder(
@@ -31,8 +31,8 @@ def folder(
         augmenter = subject.augmenter(batch)
         # to warm up, which is not part of the rate: one batch compiles, the second is recorded
         first = [inputs / f"p{number}.jpg" for number in range(min(images, 2 * batch))]
-        run_job(augmenter, list_inputs(first, out), Task(out / "warm", k))
-        summary = run_job(augmenter, list_inputs([inputs], out), Task(out / "all", k))
+        run_job(augmenter, list_inputs(first, out), JobSettings(out / "warm", k))
+        summary = run_job(augmenter, list_inputs([inputs], out), JobSettings(out / "all", k))
     if summary.failures:
         raise OnesdaugError(f"{summary.failed} of {images} pictures failed: {next(iter(summary.failures.values()))}")
     per_second = summary.made / summary.seconds

@@ -17,6 +17,7 @@ from onesdaug.bench.folder import folder
 from onesdaug.bench.limit import flops, matmul_limit
 from onesdaug.bench.subject import Subject, Wanted, load
 from onesdaug.common.files import write_text
+from onesdaug.common.progress import log, progress
 from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.errors import ConfigError
 from onesdaug.studies.spec import load_study
@@ -43,8 +44,8 @@ class Plan:
 class Bench:
     """Runs stages on one subject and keeps what came out; `out` holds all that is known at any moment."""
 
-    def __init__(self, wanted: Wanted, config: AugmentConfig, out: Path | None, command: str, log: Log) -> None:
-        self.out, self.log = out, log
+    def __init__(self, wanted: Wanted, config: AugmentConfig, out: Path | None, command: str) -> None:
+        self.out = out
         self.subject: Subject = load(wanted, config)
         at = self.subject
         self.result: dict[str, Any] = {
@@ -75,24 +76,26 @@ class Bench:
             "folder": lambda: folder(self.subject, plan.folder_images, many, plan.seconds),
             "peer": lambda: self._peer(many, plan.seconds),
         }
-        self.stage("limit", work["limit"], needed="limit" in plan.only)
-        self.subject.accelerate()
-        for name in STAGES[1:]:
-            self.stage(name, work[name], needed=name in plan.only)
+        with progress(len(plan.only), "stages") as bar:
+            for name in STAGES:
+                bar.note = name
+                if name in plan.only:
+                    self.stage(name, work[name])
+                    bar.advance()
+                if name == "limit":
+                    self.subject.accelerate()
         return self.result
 
-    def stage(self, name: str, work: Callable[[], Any], needed: bool = True) -> None:
+    def stage(self, name: str, work: Callable[[], Any]) -> None:
         """Run one stage and write everything down again."""
-        if not needed:
-            return
         began = time.perf_counter()
         try:
             self.result[name] = work()
         except Exception as error:  # a bench on a lent machine keeps what it has
             self.result.setdefault("failed", {})[name] = f"{type(error).__name__}: {error}"
-            self.log(f"{name} failed: {type(error).__name__}: {error}")
+            log.info(f"{name} failed: {type(error).__name__}: {error}")
         self.result.setdefault("took", {})[name] = round(time.perf_counter() - began, 2)
-        self.log(f"{name}: {self.result['took'][name]:.1f} s")
+        log.info(f"{name}: {self.result['took'][name]:.1f} s")
         self.write()
 
     def write(self) -> None:
@@ -116,7 +119,7 @@ class Bench:
             found["share_of_limit"] = found["views_per_second"] / limit["views_per_second"]
             lasting = limit["sustained_matmul_flops_per_second"] / limit["flops_per_view"]
             found["share_of_sustained_limit"] = found["views_per_second"] / lasting
-        self.log(f"batch {size}: {found['views_per_second']:.2f} views/s, first call {found['first_seconds']:.1f} s")
+        log.info(f"batch {size}: {found['views_per_second']:.2f} views/s, first call {found['first_seconds']:.1f} s")
         return found
 
     def parts(self, batch: int, seconds: float) -> dict[str, Any]:

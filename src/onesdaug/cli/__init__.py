@@ -17,6 +17,7 @@ from onesdaug.cli.pope import pope
 from onesdaug.cli.report import report
 from onesdaug.cli.screen import show_error
 from onesdaug.cli.study import app as study
+from onesdaug.common.progress import shown
 from onesdaug.errors import OnesdaugError
 
 app = typer.Typer(
@@ -49,11 +50,13 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    pass
+    timed = context.invoked_subcommand in ("bench", "fewshot", "generator", "study")
+    context.with_resource(shown(timed))
 
 
 def main() -> None:

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from onesdaug.augment.config import AugmentConfig
     from onesdaug.augment.operator import Augmenter
-    from onesdaug.views.plan import Item, Listing
-    from onesdaug.views.survey import Task
+    from onesdaug.jobs.plan import Item, Listing
+    from onesdaug.jobs.survey import JobSettings
 
 _OPERATOR, _SHAPE, _MODEL = "The operator (unset: the preset's value)", "Shape tweak", "Model and machine"
 # settings by the name of their flag, for error messages
@@ -166,8 +166,8 @@ def augment(
     Exit code 0: all good; 1: some inputs failed; 2: wrong settings; 130: interrupted.
     """
     from onesdaug.common.files import check_writable
-    from onesdaug.views.plan import list_inputs
-    from onesdaug.views.survey import Task
+    from onesdaug.jobs.plan import list_inputs
+    from onesdaug.jobs.survey import JobSettings
 
     listing = list_inputs(inputs, out, recursive=recursive, extensions=ext or ())
     if ip_adapter is False and (ip_scale is not None or attention is not None):
@@ -226,44 +226,43 @@ def augment(
             decoder=decoder,
         )
 
-    raise typer.Exit(_run(load(), model, listing, Task(out, k, seed, save_aug, overwrite), sheet))
+    raise typer.Exit(_run(load(), model, listing, JobSettings(out, k, seed, save_aug, overwrite), sheet))
 
 
-def _run(augmenter: Augmenter, model: str, listing: Listing, task: Task, sheet: bool) -> int:
-    from onesdaug.cli.screen import ProgressWatch
-    from onesdaug.views.job import run_job
+def _run(augmenter: Augmenter, model: str, listing: Listing, task: JobSettings, sheet: bool) -> int:
+    from onesdaug.common.progress import log
+    from onesdaug.jobs.job import run_job
 
     count = len(listing.items)
-    with ProgressWatch(count * task.k, task.k) as watch:
-        if count:
-            watch.say(
-                f"{model}: {augmenter.summary()}; K={task.k} views of {count} image{'s' * (count != 1)}, "
-                f"device {augmenter.device}, seed {task.seed}"
-            )
-        summary = run_job(augmenter, listing, task, watch)
-        trouble = False
-        if sheet and count and not summary.interrupted:
-            try:
-                watch.say(f"contact sheet: {_sheet(augmenter, model, listing.items, task)}")
-            except (OnesdaugError, OSError) as error:  # the views are made; a sheet that is not must not hide that
-                watch.say(f"no contact sheet: {error}")
-                trouble = True
+    if count:
+        log.info(
+            f"{model}: {augmenter.summary()}; K={task.k} views of {count} image{'s' * (count != 1)}, "
+            f"device {augmenter.device}, seed {task.seed}"
+        )
+    summary = run_job(augmenter, listing, task)
+    trouble = False
+    if sheet and count and not summary.interrupted:
+        try:
+            log.info(f"contact sheet: {_sheet(augmenter, model, listing.items, task)}")
+        except (OnesdaugError, OSError) as error:  # the views are made; a sheet that is not must not hide that
+            log.info(f"no contact sheet: {error}")
+            trouble = True
     for source, reason in summary.failures.items():
-        watch.say(f"failed: {reason if reason.startswith(source) else f'{source}: {reason}'}")
+        log.info(f"failed: {reason if reason.startswith(source) else f'{source}: {reason}'}")
     typer.echo(
         f"{summary.made} views made, {summary.skipped} were there already, {summary.failed} inputs failed, "
         f"{summary.seconds:.1f} s → {task.out}"
     )
     if summary.interrupted:
-        watch.say("interrupted; finished views are kept. Run the same command again to go on")
+        log.info("interrupted; finished views are kept. Run the same command again to go on")
         return 130
     return 1 if summary.failed or trouble else 0
 
 
-def _sheet(augmenter: Augmenter, model: str, items: list[Item], task: Task) -> Path:
+def _sheet(augmenter: Augmenter, model: str, items: list[Item], task: JobSettings) -> Path:
     from onesdaug.augment.operator import Augmenter, Row
-    from onesdaug.views.manifest import Manifest
-    from onesdaug.views.sheet import write_sheet
+    from onesdaug.jobs.manifest import Manifest
+    from onesdaug.jobs.sheet import write_sheet
 
     # stage 1 alone draws the same psi from the same stream, so the tweak need not have been saved
     geometry = Augmenter(None, augmenter.config, device="cpu", side=augmenter.side)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from onesdaug.cli.screen import console, printable
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.common.files import write_text
 from onesdaug.common.provenance import command
@@ -76,12 +74,7 @@ def bench(
     stages += ("folder",) * (folder_images > 0) + ("peer",) * peer
     plan = Plan(stages, _numbers(batch_sizes), seconds, folder_images or 100)
     wanted = Wanted(model, random_weights, device, dtype, compile, side, decoder)  # type: ignore[arg-type]
-    began, lines = time.perf_counter(), console()
-
-    def log(text: str) -> None:
-        lines.print(f"[{time.perf_counter() - began:6.1f} s] {printable(text)}", markup=False)
-
-    made = Bench(wanted, settings_of(name), output, command(), log)
+    made = Bench(wanted, settings_of(name), output, command())
     result = made.run(plan)
     show(result)
     if plot is not None:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onesdaug.cli.fewshot_train import train
-from onesdaug.cli.screen import console
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.common.files import write_text
 from onesdaug.errors import ConfigError
@@ -52,7 +51,6 @@ def embed(
 ) -> None:
     """Embed every image and its K views into a feature bank. A killed run goes on where it stopped."""
     import torch
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     from onesdaug.common.devices import pick_device
     from onesdaug.common.provenance import commit
@@ -71,20 +69,7 @@ def embed(
         source = ORACLE if views == ORACLE else resolve_views(views, preset, device)
     images = _load(data, split, root)
     network = load_encoder(encoder, pick_device(device))
-    columns = (TextColumn("images"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console()) as bar:
-        task = bar.add_task("images", total=len(images))
-        bank = stage.embed(
-            images,
-            network,
-            output,
-            source,
-            k,
-            seed=seed,
-            dtype=dtypes[dtype],
-            commit=commit(),
-            progress=lambda done, total: bar.update(task, completed=done),
-        )
+    bank = stage.embed(images, network, output, source, k, seed=seed, dtype=dtypes[dtype], commit=commit())
     typer.echo(f"{output}: {len(images)} images of {images.n_classes} classes, {bank.k} views each, d = {bank.dim}")
 
 

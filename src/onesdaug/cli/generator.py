@@ -53,6 +53,7 @@ def train(
     import time
 
     from onesdaug.common.devices import pick_device
+    from onesdaug.common.progress import log
     from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.data.registry import BENCHMARKS, load_split
     from onesdaug.generators.pocket import training
@@ -75,16 +76,16 @@ def train(
     _check_free(out)
     images = load_split(data, "train", root)
     if _finished(out, chosen, images):
-        _say(f"{out}: done already")
+        log.info(f"{out}: done already")
     else:
         try:
             training.train(
-                chosen, images, out, init=start, device=place, deadline=deadline, log=_say,
+                chosen, images, out, init=start, device=place, deadline=deadline,
                 data_name=data if data in BENCHMARKS else Path(data).expanduser().resolve().name,
                 facts={"machine": describe_machine(place), "commit": commit()},
             )  # fmt: skip
         except OutOfTime as late:
-            _say(f"{late}: run the same command again to go on")
+            log.info(f"{late}: run the same command again to go on")
             raise typer.Exit(OUT_OF_TIME) from late
     info(str(out))
 
@@ -105,10 +106,6 @@ def info(
         typer.echo(json.dumps(card, indent=2))
     else:
         _show(card, locate(name), classes)
-
-
-def _say(text: str) -> None:
-    typer.echo(text, err=True)
 
 
 def _check_free(out: Path) -> None:

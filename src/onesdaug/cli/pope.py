@@ -13,13 +13,9 @@ from onesdaug.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from rich.progress import Progress as Bar
-
     from onesdaug.augment.config import AugmentConfig
-    from onesdaug.cli.screen import ProgressWatch
     from onesdaug.vlm.job import Job
     from onesdaug.vlm.model import Asking, Model
-    from onesdaug.vlm.run import Progress
     from onesdaug.vlm.score import Summary
     from onesdaug.vlm.transcript import Record
 
@@ -202,71 +198,24 @@ def _run(job: Job) -> int:
     import torch
 
     from onesdaug.common.devices import pick_device
+    from onesdaug.common.progress import log
     from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.vlm.job import answer, results
 
     started = time.perf_counter()
     device = torch.device("cpu") if job.about["kind"] == "endpoint" else pick_device(job.device)
-    screen = _Screen("logits" if job.headline.combine == "margin" else job.headline.mode.partition("/")[2])
     q = job.questions.summary()
     copy = ": POPE's own" if q["known_copy"] else ""
     counts = f"{q['questions']} questions, {q['yes']} yes, {q['images']} images"
-    screen.say(f"{q['split']}: {counts}, fingerprint {q['fingerprint']}{copy}")
+    log.info(f"{q['split']}: {counts}, fingerprint {q['fingerprint']}{copy}")
     try:
-        with screen:
-            records = answer(job, screen)
+        records = answer(job)
     except KeyboardInterrupt:
-        screen.say("interrupted; finished views and answers are kept. Run the same command again to go on")
+        log.info("interrupted; finished views and answers are kept. Run the same command again to go on")
         return 130
     summary = results(job, records, commit=commit(), machine=describe_machine(device), started=started)
     _show(job, summary, records)
     return 1 if any(record.failed for record in records) else 0
-
-
-class _Screen:
-    """A bar with the running accuracy on a terminal; elsewhere a line every few seconds. All on stderr."""
-
-    def __init__(self, decoding: str) -> None:
-        from onesdaug.cli.screen import console
-
-        self.console, self.decoding = console(), decoding
-        self.bar: Bar | None = None
-        self.told = time.monotonic()
-
-    def __enter__(self) -> _Screen:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def say(self, text: str) -> None:
-        from onesdaug.cli.screen import printable
-
-        self.console.print(printable(text), markup=False)
-
-    def views(self, total: int, k: int) -> ProgressWatch:
-        from onesdaug.cli.screen import ProgressWatch
-
-        return ProgressWatch(total, k)
-
-    def answers(self, progress: Progress) -> None:
-        right = "" if progress.accuracy is None else f"{100 * progress.accuracy:.2f} % right ({self.decoding})"
-        lost = f", {progress.errors} errors" if progress.errors else ""
-        if self.console.is_terminal:
-            if self.bar is None:
-                from rich import progress as p
-
-                columns = (p.BarColumn(), p.MofNCompleteColumn(), p.TextColumn("{task.fields[right]}"))
-                self.bar = p.Progress(
-                    p.TextColumn("questions"), *columns, p.TimeRemainingColumn(), console=self.console
-                )
-                self.bar.add_task("questions", total=progress.total, completed=progress.done, right="")
-                self.bar.start()
-            self.bar.update(self.bar.task_ids[0], completed=progress.done, right=right + lost)
-        elif time.monotonic() - self.told > _EVERY and progress.answered:
-            self.told = time.monotonic()
-            self.say(f"{progress.done} of {progress.total} questions, {right}{lost}")
 
 
 def _show(job: Job, summary: Summary, records: list[Record]) -> None:

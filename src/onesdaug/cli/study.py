@@ -103,7 +103,6 @@ def run(
         generators=tuple(generator) if generator else None,
         images=tuple(str(path) for path in images or ()),
         commit=commit(),
-        log=lambda text: lines.print(f"[{time.perf_counter() - began:6.1f} s] {printable(text)}", markup=False),
     )
     done = run_studies(chosen, settings, output, command(), tag)
     screen = results_screen(140)

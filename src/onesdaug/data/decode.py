@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from onesdaug.common.files import whole_file
+from onesdaug.common.progress import progress
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.sources import Member, find_members, fingerprint
 from onesdaug.errors import DataError, ImageError
@@ -60,9 +61,9 @@ def decode(members: Sequence[Member], size: int = WORKING_SIZE, workers: int | N
         images[row] = decode_square(members[row].read(), size, members[row].where)
 
     # PIL releases the GIL while it decodes: threads are enough, and write straight into the array
-    with ThreadPoolExecutor(workers or _workers()) as pool:
+    with ThreadPoolExecutor(workers or _workers()) as pool, progress(len(members), "images", "decoding") as bar:
         for _ in pool.map(one, range(len(members))):
-            pass
+            bar.advance()
     return Dataset(
         images=images,
         labels=np.asarray([number[m.label] for m in members], dtype=np.int64),

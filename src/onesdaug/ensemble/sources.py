@@ -43,7 +43,7 @@ def as_source(views: Any) -> Source:
 
         views = Augmenter.from_pretrained("shape", config=preset("paper", shape=views))
     elif isinstance(views, str | PathLike):
-        from onesdaug.views.folder import ViewFolder
+        from onesdaug.jobs.folder import ViewFolder
 
         views = ViewFolder(views)
     make = getattr(views, "tensors", views)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,6 +21,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from onesdaug.common.files import whole_file
+from onesdaug.common.progress import progress
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.decode import is_whole, originals
 from onesdaug.data.pixels import to_tensor
@@ -69,7 +70,6 @@ def embed_all(
     chunk: int = 128,
     commit: str = "unknown",
     known: Mapping[Path, Tensor] | None = None,
-    progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> dict[Path, FeatureBank]:
     """One bank for each encoder at its output; views cost far more than looking at them, so all look at the same ones.
 
@@ -105,22 +105,23 @@ def embed_all(
                 continue
         jobs.append(_Job(encoder, output, info, dtype, (known or {}).get(output)))
     if not jobs:
-        progress(len(dataset), len(dataset))
         return banks
     chunk = min(chunk, WHOLE_CHUNK) if pixels.any_whole else chunk
-    for start in range(0, len(dataset), chunk):
-        rows = slice(start, start + chunk)
-        content = dataset.images[rows].tobytes()
-        waiting = [(job, file) for job in jobs if not (file := job.part(start, content)).is_file()]
-        if waiting:
-            seen = Chunk(dataset, rows, maker, k, seed)
-            for job, file in waiting:
-                first = None if job.known is None else job.known[rows]
-                whole = pixels.of_original(job.encoder), pixels.of_views(job.encoder)
-                features = to_dtype(_encode(job.encoder, seen, whole, first), dtype)
-                with whole_file(file) as temporary:
-                    save_file({"features": features}, temporary)
-        progress(min(start + chunk, len(dataset)), len(dataset))
+    with progress(len(dataset), "images", "embedding") as bar:
+        for start in range(0, len(dataset), chunk):
+            rows = slice(start, min(start + chunk, len(dataset)))
+            content = dataset.images[rows].tobytes()
+            waiting = [(job, file) for job in jobs if not (file := job.part(start, content)).is_file()]
+            if waiting:
+                seen = Chunk(dataset, rows, maker, k, seed)
+                for job, file in waiting:
+                    first = None if job.known is None else job.known[rows]
+                    whole = pixels.of_original(job.encoder), pixels.of_views(job.encoder)
+                    features = to_dtype(_encode(job.encoder, seen, whole, first), dtype)
+                    with whole_file(file) as temporary:
+                        save_file({"features": features}, temporary)
+            count = rows.stop - start
+            bar.advance(count if waiting else 0, skipped=0 if waiting else count)
     for job in jobs:
         features = torch.cat([load_file(file)["features"] for file in job.files])
         FeatureBank(features, torch.as_tensor(dataset.labels), job.info).save(job.output)

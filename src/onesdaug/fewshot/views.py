@@ -61,7 +61,7 @@ class FolderViews:
 
     def __init__(self, folder: Path) -> None:
         from onesdaug.common.files import sha256_of
-        from onesdaug.views.manifest import NAME
+        from onesdaug.jobs.manifest import NAME
 
         self.folder, self.side = folder, 0
         self.manifest = sha256_of(folder / NAME)  # names the pixels of every view in the folder
@@ -99,7 +99,7 @@ def as_batch(images: NDArray[np.uint8]) -> Tensor:
 
 def resolve_views(source: str, preset: str | None = None, device: str = "auto") -> Views:
     """`crop-flip`, `traditional`, a folder written by `onesdaug augment`, or the name of an Augmenter's model."""
-    from onesdaug.views.manifest import NAME
+    from onesdaug.jobs.manifest import NAME
 
     if source in TRADITIONAL:
         from dataclasses import asdict

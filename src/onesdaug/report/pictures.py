@@ -13,8 +13,8 @@ from PIL import Image
 
 from onesdaug.data.images import load_image
 from onesdaug.errors import OnesdaugError
-from onesdaug.views.manifest import Manifest
-from onesdaug.views.plan import Item, list_inputs
+from onesdaug.jobs.manifest import Manifest
+from onesdaug.jobs.plan import Item, list_inputs
 
 MAX_ROWS = 24  # a page stays a few megabytes whatever folder it was given
 _SIDE = 256  # pixels of a thumbnail's longer side: sharp at the 128 or so CSS pixels it gets

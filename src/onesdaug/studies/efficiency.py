@@ -12,6 +12,7 @@ from onesdaug.augment.config import preset
 from onesdaug.augment.engine import Engine
 from onesdaug.augment.operator import Augmenter, default_preset
 from onesdaug.common.devices import peak_memory_mb, reset_peak_memory
+from onesdaug.common.progress import log
 from onesdaug.studies.accuracy import generators_here
 from onesdaug.studies.result import Spread, Timing
 from onesdaug.studies.spec import Speed, Study
@@ -33,7 +34,7 @@ def timings(study: Study, shop: Workshop) -> tuple[tuple[Timing, ...], list[str]
                 )
                 with shop.timed("timing"):
                     timing = measure(shop.augmenter(generator, config), Path(generator).name, study.speed)
-                shop.settings.log(f"{generator}, {solver}, noise {level:g}: {timing.seconds:.4f} s")
+                log.info(f"{generator}, {solver}, noise {level:g}: {timing.seconds:.4f} s")
                 found.append(timing)
     return tuple(found), problems
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from onesdaug.augment.config import preset
@@ -14,12 +13,11 @@ from onesdaug.studies.accuracy import generators_of
 from onesdaug.studies.result import Answer, Paper
 from onesdaug.studies.spec import PopeRow, Study
 from onesdaug.studies.workshop import Missing, Workshop
-from onesdaug.views.watch import Watch
 from onesdaug.vlm.job import Job, answer, results
 from onesdaug.vlm.metrics import Estimate
 from onesdaug.vlm.model import Asking, Contrast
 from onesdaug.vlm.questions import check_images, read_questions
-from onesdaug.vlm.run import Headline, Progress
+from onesdaug.vlm.run import Headline
 from onesdaug.vlm.score import Row
 
 IMAGES = Path("coco") / "val2014"
@@ -36,7 +34,7 @@ def answers(study: Study, shop: Workshop) -> tuple[tuple[Answer, ...], list[str]
         return (), lines
     try:
         job = _job(study, shop)
-        records = answer(job, _Lines(shop))
+        records = answer(job)
     except OnesdaugError as error:  # the generator's weights are looked for where they are loaded
         return (), [" ".join(str(error).split())]
     machine = describe_machine(shop.device)
@@ -127,20 +125,3 @@ def _half(estimate: Estimate) -> float:
     if estimate.low is None or estimate.high is None:
         return float("nan")
     return (estimate.high - estimate.low) / 2
-
-
-class _Lines:
-    """The run's progress as lines of the study."""
-
-    def __init__(self, shop: Workshop) -> None:
-        self.say = shop.settings.log
-        self.told = time.monotonic()
-
-    def views(self, total: int, k: int) -> AbstractContextManager[Watch]:
-        self.say(f"{total} views to make")
-        return nullcontext(Watch())
-
-    def answers(self, progress: Progress) -> None:
-        if time.monotonic() - self.told > 30:
-            self.told = time.monotonic()
-            self.say(f"{progress.done} of {progress.total} questions")

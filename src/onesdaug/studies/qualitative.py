@@ -9,15 +9,16 @@ from PIL import Image
 from onesdaug.augment.config import preset
 from onesdaug.augment.operator import default_preset
 from onesdaug.common.files import whole_file
+from onesdaug.common.progress import log
 from onesdaug.data.images import load_image
 from onesdaug.data.samples import CREDITS, sample_photographs
 from onesdaug.errors import DataError
+from onesdaug.jobs.sheet import SheetRow, draw_sheet, fitted
 from onesdaug.studies.accuracy import generators_here
 from onesdaug.studies.judge import Judge, caption
 from onesdaug.studies.result import Sheet
 from onesdaug.studies.spec import Figure, Study
 from onesdaug.studies.workshop import Missing, Workshop
-from onesdaug.views.sheet import SheetRow, draw_sheet, fitted
 
 PHOTOGRAPHS = ("chelsea", "coffee")
 
@@ -47,7 +48,7 @@ def sheets(study: Study, shop: Workshop, folder: Path) -> tuple[tuple[Sheet, ...
                 title = f"{figure.title} · {shown} · {name}"
                 told = f"{figure.shows} Preset {base}. {measured} Photograph: {credit}."
                 found.append(Sheet(title=title, caption=" ".join(told.split()), file=file))
-                shop.settings.log(title)
+                log.info(title)
     return tuple(found), problems
 
 

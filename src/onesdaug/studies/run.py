@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from onesdaug.common.progress import track
 from onesdaug.common.provenance import describe_machine
 from onesdaug.errors import OnesdaugError
 from onesdaug.studies.accuracy import generators_of, tables, wants_of
@@ -47,7 +48,7 @@ def run(names: Sequence[str], settings: Settings, output: Path, command: str, ta
     shared = [want for study in studies if study.kind in ON_FEATURES for want in wants_of(study, shop)]
     shop.make_banks(shared)
     common = dict(shop.seconds)  # of all studies of this run together
-    for study in studies:
+    for study in track(studies, "studies"):
         shop.seconds.clear()
         try:
             parts = _parts(study, shop, output)

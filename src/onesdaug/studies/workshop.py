@@ -24,6 +24,7 @@ from onesdaug.augment.config import AugmentConfig, preset
 from onesdaug.augment.operator import Augmenter, default_preset
 from onesdaug.common.devices import pick_device
 from onesdaug.common.files import whole_file
+from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, Found, check, data_root, load_split, split_members
 from onesdaug.data.sources import fingerprint
@@ -67,7 +68,6 @@ class Settings:
     images: tuple[str, ...] = ()  # photographs for contact sheets
     pope: Path | None = None  # what `onesdaug pope` wrote
     commit: str = "unknown"
-    log: Callable[[str], None] = lambda line: None
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ class Workshop:
         if name not in self._data:
             self.data_mark(name)
             with self.timed("decoding images"):
-                self.settings.log(f"{name}: decoding")
+                log.info(f"{name}: decoding")
                 known = name if name in BENCHMARKS else str(self._home(name))
                 data = load_split(known, self.settings.split, self.root, cache=self.settings.work / "cache")
                 part = self.settings.per_class
@@ -277,7 +277,7 @@ class Workshop:
             seen = {path: self._originals(encoder, first.data) for path, encoder in outputs.items()}
             data = self.dataset(first.data)
             source = first.generator or first.row.views
-            self.settings.log(
+            log.info(
                 f"bank {number} of {len(groups)}: {first.data}, {Path(source).name}, {first.row.label}, K = {k}, "
                 f"seed {first.seed}, {len(data):,} images, {len(outputs)} classifiers"
             )
@@ -291,7 +291,6 @@ class Workshop:
                     chunk=CHUNK.get(self.device.type, GPU_CHUNK),
                     commit=self.settings.commit,
                     known={path: plain for path, plain in seen.items() if plain is not None},
-                    progress=_Every(10.0, self.settings.log),
                 )
             self._banks.update(made)
 
@@ -352,18 +351,3 @@ def _head_mark(head: Head) -> str:
 
     plain = {k: v for k, v in vars(head).items() if isinstance(v, str | int | float | bool)}
     return f"{type(head).__name__} {json.dumps(plain, sort_keys=True)} {weights_fingerprint(head.state_dict())}"
-
-
-class _Every:
-    """A line every few seconds."""
-
-    def __init__(self, seconds: float, log: Callable[[str], None]) -> None:
-        self.seconds, self.log, self.began = seconds, log, time.monotonic()
-        self.told = self.began
-
-    def __call__(self, done: int, total: int) -> None:
-        now = time.monotonic()
-        if now - self.told >= self.seconds and done < total:
-            self.told = now
-            left = (now - self.began) / done * (total - done)
-            self.log(f"  {done:,} of {total:,} images, about {left:.0f} s left")

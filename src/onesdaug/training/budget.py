@@ -40,6 +40,7 @@ def fit_to_budget(
     if plan.is_file():
         chosen = json.loads(plan.read_text())
         return int(chosen["epochs"]), int(chosen["eval_every"])
+    log(f"budget {seconds:.0f} s: measuring how many epochs fit")
     began = time.monotonic()
     before = copy.deepcopy(stage.model.state_dict())
     optimizer = stage.optimizer()

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from onesdaug.common.files import whole_file
+from onesdaug.common.progress import log, progress
 from onesdaug.errors import DataError
 
 Log = Callable[[str], None]
@@ -53,7 +54,7 @@ class OutOfTime(Exception):
 
 
 def say(text: str) -> None:
-    print(text, flush=True)
+    log.info(text)
 
 
 def mix(seed: int, *parts: int) -> int:
@@ -142,7 +143,8 @@ class Loop:
         devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
         started, saved = time.monotonic(), time.monotonic()
         before, first = p.seconds, p.step
-        with torch.random.fork_rng(devices=devices):
+        with torch.random.fork_rng(devices=devices), progress(self.total, "steps") as bar:
+            bar.advance(0, skipped=p.step)
             while p.step < self.total:
                 torch.manual_seed(mix(self.config.seed, p.step))
                 scale = lr_scale(self.config, p.step, self.steps_per_epoch, self.total)
@@ -153,6 +155,7 @@ class Loop:
                 loss.backward()  # type: ignore[no-untyped-call]
                 self.optimizer.step()
                 p.step += 1
+                bar.advance()
                 self._update_average()
                 if p.step % every == 0 or p.step == self.total:
                     self._validate(validate, loss, started, first)

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from onesdaug.errors import ConfigError
-from onesdaug.views.files import png_bytes
+from onesdaug.jobs.files import png_bytes
 from onesdaug.vlm.model import Asking, Mode, Replies, Reply, listed_margin, stream
 from onesdaug.vlm.transport import KEY_VARIABLE, Patience, RequestFailed, Transport, check_url
 

@@ -6,21 +6,20 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from onesdaug.common.files import check_writable, locked
 from onesdaug.common.hub import name_of
+from onesdaug.common.progress import log
 from onesdaug.errors import ConfigError
-from onesdaug.views.watch import Watch
 from onesdaug.vlm.answers import PARSERS
 from onesdaug.vlm.combine import COMBINE, check_weights
 from onesdaug.vlm.model import Model
 from onesdaug.vlm.pictures import Pictures, make_views
 from onesdaug.vlm.questions import Questions, check_images
-from onesdaug.vlm.run import Headline, Progress, ask_all, cost, images_fingerprint, pending
+from onesdaug.vlm.run import Headline, ask_all, cost, images_fingerprint, pending
 from onesdaug.vlm.score import SUMMARY, Summary, grid
 from onesdaug.vlm.tables import write_texts
 from onesdaug.vlm.transcript import Record, Transcript
@@ -28,19 +27,6 @@ from onesdaug.vlm.transcript import Record, Transcript
 if TYPE_CHECKING:
     from onesdaug.augment.config import AugmentConfig
     from onesdaug.augment.operator import Augmenter
-
-
-class Screen(Protocol):
-    """Hears how the run goes."""
-
-    def say(self, text: str) -> None:
-        """A line for the user."""
-
-    def views(self, total: int, k: int) -> AbstractContextManager[Watch]:
-        """What watches the making of so many views."""
-
-    def answers(self, progress: Progress) -> None:
-        """One more question is done."""
 
 
 @dataclass(frozen=True)
@@ -95,28 +81,28 @@ class Job:
         return self.config is not None and self.config.shape is not None
 
 
-def answer(job: Job, screen: Screen) -> list[Record]:
+def answer(job: Job) -> list[Record]:
     """Make views and ask, as far as either is still to be done; gives the answers in the questions' order."""
     job.check()
     with locked(job.out):
         transcript, settings = Transcript(job.out), job.settings
         transcript.check(settings)
         if transcript.damaged:
-            screen.say(f"{transcript.damaged} damaged lines of {transcript.path} are ignored; they are asked again")
+            log.info(f"{transcript.damaged} damaged lines of {transcript.path} are ignored; they are asked again")
         if todo := pending(job.questions, transcript):
             failures: dict[str, str] = {}
             if job.k:
                 augmenter = _load_augmenter(job)
                 settings["views"]["weights"] = augmenter.fingerprint
                 transcript.check(settings)
-                failures = _views(job, augmenter, screen)
+                failures = _views(job, augmenter)
                 del augmenter
                 _free_memory()  # the generator makes room for the model
             transcript.begin(settings)
-            screen.say(f"{job.about['name']}: {len(todo)} of {len(job.questions)} questions to ask, K={job.k}")
+            log.info(f"{job.about['name']}: {len(todo)} of {len(job.questions)} questions to ask, K={job.k}")
             names = job.questions.images
             pictures = Pictures(job.images, names, job.views if job.k else None, job.k, failures)
-            ask_all(job.load_model(), job.questions, pictures, transcript, job.headline, screen.answers)
+            ask_all(job.load_model(), job.questions, pictures, transcript, job.headline)
         return transcript.of(job.questions.items)
 
 
@@ -140,13 +126,12 @@ def results(job: Job, records: Sequence[Record], *, commit: str, machine: dict[s
     return summary
 
 
-def _views(job: Job, augmenter: Augmenter, screen: Screen) -> dict[str, str]:
+def _views(job: Job, augmenter: Augmenter) -> dict[str, str]:
     names = job.questions.images
-    with screen.views(len(names) * job.k, job.k) as watch:
-        watch.say(f"{job.generator}: {augmenter.summary()}; K={job.k} views of {len(names)} images → {job.views}")
-        failures = make_views(augmenter, job.images, names, job.views, job.k, job.seed, watch)
+    log.info(f"{job.generator}: {augmenter.summary()}; K={job.k} views of {len(names)} images → {job.views}")
+    failures = make_views(augmenter, job.images, names, job.views, job.k, job.seed)
     for source, reason in failures.items():
-        screen.say(f"no views: {reason if reason.startswith(source) else f'{source}: {reason}'}")
+        log.info(f"no views: {reason if reason.startswith(source) else f'{source}: {reason}'}")
     return failures
 
 

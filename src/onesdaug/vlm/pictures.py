@@ -10,11 +10,10 @@ from typing import TYPE_CHECKING
 from onesdaug.augment.seeds import image_digest
 from onesdaug.data.images import load_image
 from onesdaug.errors import ImageError, OnesdaugError
-from onesdaug.views.job import run_job
-from onesdaug.views.manifest import Manifest
-from onesdaug.views.plan import Item, list_inputs
-from onesdaug.views.survey import Task
-from onesdaug.views.watch import Watch
+from onesdaug.jobs.job import run_job
+from onesdaug.jobs.manifest import Manifest
+from onesdaug.jobs.plan import Item, list_inputs
+from onesdaug.jobs.survey import JobSettings
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -93,11 +92,10 @@ def make_views(
     store: Path,
     k: int,
     seed: int,
-    watch: Watch | None = None,
 ) -> dict[str, str]:
     """Make what is missing of every image's K views; gives the reasons of those that cannot be made, by source."""
     listing = list_inputs([folder / name for name in names], store)
-    summary = run_job(augmenter, listing, Task(store, k, seed), watch)
+    summary = run_job(augmenter, listing, JobSettings(store, k, seed))
     if summary.interrupted:
         raise KeyboardInterrupt
     if len(summary.failures) == len(listing.items):

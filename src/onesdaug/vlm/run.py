@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from onesdaug.common.progress import progress
 from onesdaug.errors import ImageError, OnesdaugError
 from onesdaug.vlm.combine import ERROR, NO, YES, mean_margin, vote
 from onesdaug.vlm.model import Mode, Model, Reply
@@ -30,6 +31,10 @@ class Headline:
     original_weight: float = 1.0
     view_weight: float = 1.0
 
+    @property
+    def decoding(self) -> str:
+        return "logits" if self.combine == "margin" else self.mode.partition("/")[2]
+
     def right(self, record: Record) -> bool | None:
         """Whether the combined answer is right; None for an error."""
         answers = parsed([record], self.mode, self.parser)
@@ -42,7 +47,7 @@ class Headline:
 
 
 @dataclass
-class Progress:
+class Tally:
     """How far the run is: questions done of all, and of those answered the ones that are right."""
 
     total: int
@@ -62,6 +67,10 @@ class Progress:
     def accuracy(self) -> float | None:
         return self.right / self.answered if self.answered else None
 
+    def note(self, decoding: str) -> str:
+        right = f"{100 * self.right / self.answered:.2f} % right ({decoding})" if self.answered else "none answered"
+        return f"{right}, {self.errors} errors" if self.errors else right
+
 
 def pending(questions: Questions, transcript: Transcript) -> list[Question]:
     """What is still to be asked: questions without a record, and those in which something failed."""
@@ -75,31 +84,32 @@ def ask_all(
     pictures: Pictures,
     transcript: Transcript,
     headline: Headline,
-    watch: Callable[[Progress], None] = lambda progress: None,
-) -> Progress:
+) -> Tally:
     """Ask what is pending. An image that cannot be read, or a question that fails, costs only itself."""
     todo = pending(questions, transcript)
     waiting = {question.key for question in todo}
-    progress = Progress(len(questions))
+    tally = Tally(len(questions))
     for record in transcript.of(questions.items):
         if record.question.key not in waiting:
-            progress.count(record, headline)
-    watch(progress)
+            tally.count(record, headline)
     lost = 0
-    for question in todo:
-        record = _ask(model, question, pictures)
-        transcript.add(record)
-        progress.count(record, headline)
-        watch(progress)
-        silent = [reply.error for rows in record.replies.values() for reply in rows]
-        unreadable = record.digest is None
-        lost = 0 if unreadable or None in silent else lost + 1
-        if lost == GIVE_UP:
-            raise OnesdaugError(
-                f"{GIVE_UP} questions in a row got no answer (the last: {silent[0]}). Finished answers are kept; run "
-                "the same command again to go on"
-            )
-    return progress
+    with progress(len(questions), "questions") as bar:
+        bar.advance(0, skipped=tally.done)
+        for question in todo:
+            record = _ask(model, question, pictures)
+            transcript.add(record)
+            tally.count(record, headline)
+            bar.note = tally.note(headline.decoding)
+            bar.advance()
+            silent = [reply.error for rows in record.replies.values() for reply in rows]
+            unreadable = record.digest is None
+            lost = 0 if unreadable or None in silent else lost + 1
+            if lost == GIVE_UP:
+                raise OnesdaugError(
+                    f"{GIVE_UP} questions in a row got no answer (the last: {silent[0]}). Finished answers are kept; "
+                    "run the same command again to go on"
+                )
+    return tally
 
 
 def _ask(model: Model, question: Question, pictures: Pictures) -> Record:

@@ -11,12 +11,12 @@ from PIL import Image
 
 from onesdaug.data.pixels import to_tensor
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.views.folder import ViewFolder
-from onesdaug.views.manifest import Manifest
-from onesdaug.views.plan import list_inputs
-from onesdaug.views.sheet import MAX_ROWS, write_sheet
+from onesdaug.jobs.folder import ViewFolder
+from onesdaug.jobs.manifest import Manifest
+from onesdaug.jobs.plan import list_inputs
+from onesdaug.jobs.sheet import MAX_ROWS, write_sheet
 from tests.conftest import make_image
-from tests.views.fake import make
+from tests.jobs.fake import make
 
 
 @pytest.fixture

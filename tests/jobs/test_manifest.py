@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from onesdaug.views.manifest import Manifest, batch_id, view_key
+from onesdaug.jobs.manifest import Manifest, batch_id, view_key
 
 
 def row(view: str, key: str = "k", **more: object) -> dict[str, object]:

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from onesdaug.data.images import LoadedImage
-from onesdaug.views.manifest import batch_id
-from onesdaug.views.plan import Item
+from onesdaug.jobs.manifest import batch_id
+from onesdaug.jobs.plan import Item
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from onesdaug.errors import ConfigError
-from onesdaug.views.plan import list_inputs
+from onesdaug.jobs.plan import list_inputs
 
 
 def touch(root: Path, *names: str) -> None:

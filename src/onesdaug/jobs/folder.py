@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from onesdaug.data.images import load_image
 from onesdaug.errors import DataError
-from onesdaug.views.manifest import NAME, Manifest
+from onesdaug.jobs.manifest import NAME, Manifest
 
 if TYPE_CHECKING:
     import torch

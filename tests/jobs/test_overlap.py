@@ -10,11 +10,11 @@ import pytest
 
 from onesdaug import Augmenter
 from onesdaug.augment.config import preset
-from onesdaug.views import survey
-from onesdaug.views.job import WORKERS
-from onesdaug.views.manifest import Manifest
+from onesdaug.jobs import survey
+from onesdaug.jobs.job import WORKERS
+from onesdaug.jobs.manifest import Manifest
 from tests.conftest import make_image
-from tests.views.fake import Fake, contents, make
+from tests.jobs.fake import Fake, contents, make
 
 
 class Overlapping(Fake):

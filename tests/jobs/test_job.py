@@ -13,11 +13,10 @@ from PIL import Image
 from onesdaug import Augmenter
 from onesdaug.common.files import locked, sha256_of
 from onesdaug.errors import ConfigError, OnesdaugError
-from onesdaug.views import files, job
-from onesdaug.views.manifest import Manifest
-from onesdaug.views.watch import Watch
+from onesdaug.jobs import files, job
+from onesdaug.jobs.manifest import Manifest
 from tests.conftest import make_image
-from tests.views.fake import Fake, contents, make
+from tests.jobs.fake import Fake, contents, make
 
 
 @pytest.fixture
@@ -229,18 +228,13 @@ def test_identical_images_under_two_names_both_get_views(photos: Path, tmp_path:
     assert make(photos, out).made == 0
 
 
-def test_notes_are_said_a_few_times_then_counted(tmp_path: Path) -> None:
+def test_notes_are_said_a_few_times_then_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "in"
     folder.mkdir()
     for number in range(5):
         make_image(number).convert("L").save(folder / f"{number}.png")
-    said: list[str] = []
-
-    class Ear(Watch):
-        def say(self, text: str) -> None:
-            said.append(text)
-
-    make(folder, tmp_path / "out", watch=Ear(), k=1)
-    assert len(said) == 4
-    assert "2 more images" in said[-1]
+    caplog.set_level("INFO", "onesdaug")
+    make(folder, tmp_path / "out", k=1)
+    assert len(caplog.messages) == 4
+    assert "2 more images" in caplog.messages[-1]
     assert all(row["notes"] == ["greyscale converted to RGB"] for row in rows_of(tmp_path / "out"))

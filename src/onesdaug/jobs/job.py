@@ -16,17 +16,18 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onesdaug.common.files import locked, uninterrupted
+from onesdaug.common.progress import Progress, log, progress
 from onesdaug.errors import ImageError, OnesdaugError, WeightsMissing
-from onesdaug.views.batches import Group, Planned, slots, to_compute
-from onesdaug.views.files import remove_leftovers, write_png
-from onesdaug.views.manifest import Manifest
-from onesdaug.views.plan import Item, Listing
-from onesdaug.views.survey import Survey, Task, ahead
-from onesdaug.views.watch import Summary, Watch
+from onesdaug.jobs.batches import Group, Planned, slots, to_compute
+from onesdaug.jobs.files import remove_leftovers, write_png
+from onesdaug.jobs.manifest import Manifest
+from onesdaug.jobs.plan import Item, Listing
+from onesdaug.jobs.survey import JobSettings, Survey, ahead
 
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter, View
@@ -35,10 +36,27 @@ if TYPE_CHECKING:
 WORKERS = max(2, min(8, os.cpu_count() or 2))
 _NOTES_SHOWN = 3  # of each kind of remark about images; the rest is counted
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass
+class JobReport:
+    """What a job did: views made and skipped, the inputs that failed and why, seconds."""
+
+    made: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+    interrupted: bool = False
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def failed(self) -> int:
+        return len(self.failures)
+
+
 Writing = tuple[Planned, "View", dict[str, "Future[tuple[Path, str]]"]]  # temporary file and SHA-256 by kind
 
 
-def run_job(augmenter: Augmenter, listing: Listing, task: Task, watch: Watch | None = None) -> Summary:
+def run_job(augmenter: Augmenter, listing: Listing, task: JobSettings) -> JobReport:
     """Make the views of all listed inputs under `task.out`. Run again, it does only what is missing."""
     start = time.perf_counter()
     overlap = getattr(augmenter, "overlap", 1)
@@ -48,13 +66,14 @@ def run_job(augmenter: Augmenter, listing: Listing, task: Task, watch: Watch | N
         ThreadPoolExecutor(WORKERS) as readers,
         ThreadPoolExecutor(WORKERS) as pool,
         ThreadPoolExecutor(overlap) as runners,
+        progress(len(listing.items) * task.k, "views") as bar,
     ):
-        job = _Job(augmenter, task, watch or Watch(), readers, pool, runners, overlap)
+        job = _Job(augmenter, task, bar, readers, pool, runners, overlap)
         try:
             try:
                 job.run(listing)
             except KeyboardInterrupt:
-                job.summary.interrupted = True
+                job.report.interrupted = True
                 job.stop()
         except OSError as error:
             for threads in (readers, pool, runners):
@@ -65,41 +84,41 @@ def run_job(augmenter: Augmenter, listing: Listing, task: Task, watch: Watch | N
                 f"stopped, could not write to {task.out}: {what}. "
                 "All finished views are kept; put that right and run the same command again to go on"
             ) from error
-    job.summary.seconds = time.perf_counter() - start
-    return job.summary
+    job.report.seconds = time.perf_counter() - start
+    return job.report
 
 
 class _Job:
     def __init__(
         self,
         augmenter: Augmenter,
-        task: Task,
-        watch: Watch,
+        task: JobSettings,
+        bar: Progress,
         readers: ThreadPoolExecutor,
         pool: ThreadPoolExecutor,
         runners: ThreadPoolExecutor,
         overlap: int,
     ) -> None:
-        self.augmenter, self.task, self.watch = augmenter, task, watch
+        self.augmenter, self.task, self.bar = augmenter, task, bar
         self.readers, self.pool, self.runners, self.overlap = readers, pool, runners, overlap
         self.running: deque[tuple[Group, Future[list[View]]]] = deque()  # batches under way, in order
         self.manifest = Manifest(task.out)
         self.survey = Survey(augmenter, task, self.manifest)
-        self.summary = Summary()
+        self.report = JobReport()
         self.folders: set[Path] = set()
         self.noted: Counter[str] = Counter()
         self.pending: tuple[str, list[Writing]] | None = None  # the batch that is computed but does not count yet
 
     def run(self, listing: Listing) -> None:
         if self.manifest.repair():
-            self.watch.say("the last line of the manifest was torn by a killed run and has been repaired")
+            log.info("the last line of the manifest was torn by a killed run and has been repaired")
         if self.manifest.unreadable:
-            self.watch.say(f"{self.manifest.unreadable} damaged lines of {self.manifest.path} are ignored")
+            log.info(f"{self.manifest.unreadable} damaged lines of {self.manifest.path} are ignored")
         names = [*(item.prefix for item in listing.items), *self.manifest.views]
         self.folders = {(self.task.out / name).parent for name in names}
         remove_leftovers(self.folders)
         for source, note in listing.notes:
-            self.watch.say(f"{source}: {note}")
+            log.info(f"{source}: {note}")
             self.manifest.remark(source, "note", note)
         for source, reason in listing.problems:
             self.fail(source, reason, views=0)
@@ -108,8 +127,8 @@ class _Job:
         looked = ahead(self.survey.look, listing.items, self.readers, depth=WORKERS + more)
         for batch in slots((self.rows(*one) for one in looked), max(1, self.augmenter.batch_size)):
             done = sum(not row.missing for row in batch)
-            self.summary.skipped += done
-            self.watch.advance(skipped=done)
+            self.report.skipped += done
+            self.bar.advance(0, skipped=done)
             for group in to_compute(batch):
                 self.start(group)
         while self.running:
@@ -117,7 +136,7 @@ class _Job:
         self.commit()
         for note, count in self.noted.items():
             if count > _NOTES_SHOWN:
-                self.watch.say(f"{note}: {count - _NOTES_SHOWN} more images, see {self.manifest.path}")
+                log.info(f"{note}: {count - _NOTES_SHOWN} more images, see {self.manifest.path}")
 
     def rows(self, item: Item, found: list[Planned] | ImageError) -> list[Planned | None]:
         """The K rows of one input; those that cannot run are None, and the input is recorded as failed."""
@@ -134,13 +153,13 @@ class _Job:
         for note in found[0].loaded.notes if any(row.missing for row in found) else ():
             self.noted[note] += 1
             if self.noted[note] <= _NOTES_SHOWN:
-                self.watch.say(f"{item.source}: {note}")
+                log.info(f"{item.source}: {note}")
         return [None if row.blocked else row for row in found]
 
     def fail(self, source: str, reason: str, views: int) -> None:
-        self.summary.failures.setdefault(source, reason)
+        self.report.failures.setdefault(source, reason)
         self.manifest.remark(source, "error", reason)
-        self.watch.advance(failed=views)
+        self.bar.advance(0, skipped=views)
 
     def start(self, group: Group) -> None:
         """Have one group computed, at once or, where several may be under way, beside those before."""
@@ -220,8 +239,9 @@ class _Job:
             self.manifest.append(rows)
             for temporary, final in moves:
                 temporary.replace(final)
-            self.summary.made += len(rows)
-        self.watch.advance(made=len(rows))
+            self.report.made += len(rows)
+        self.bar.advance(len(rows))
+        self.bar.note = f"{self.bar.rate / self.task.k:.2f} images/s"
 
     def manifest_row(self, batch: str, row: Planned, view: View, sums: dict[str, str]) -> dict[str, Any]:
         config, name = self.augmenter.config, row.item.view(row.k)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from PIL import Image, ImageDraw
     from PIL.ImageFont import FreeTypeFont, ImageFont
 
-    from onesdaug.views.plan import Item
+    from onesdaug.jobs.plan import Item
 
 NAME = "sheet.png"
 MAX_ROWS, MAX_VIEWS = 24, 12

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, TypeVar
 from onesdaug.common.files import sha256_of
 from onesdaug.data.images import LoadedImage, read_image
 from onesdaug.errors import ImageError
-from onesdaug.views.batches import Planned
-from onesdaug.views.manifest import Manifest, view_key
-from onesdaug.views.plan import Item
+from onesdaug.jobs.batches import Planned
+from onesdaug.jobs.manifest import Manifest, view_key
+from onesdaug.jobs.plan import Item
 
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter, Row, View
@@ -24,7 +24,7 @@ Out = TypeVar("Out")
 
 
 @dataclass(frozen=True)
-class Task:
+class JobSettings:
     """The settings of a job besides the augmenter's."""
 
     out: Path
@@ -37,7 +37,7 @@ class Task:
 class Survey:
     """Looks up inputs for one job; `look` may be called from several threads."""
 
-    def __init__(self, augmenter: Augmenter, task: Task, manifest: Manifest) -> None:
+    def __init__(self, augmenter: Augmenter, task: JobSettings, manifest: Manifest) -> None:
         self.task, self.manifest = task, manifest
         self.config_json = augmenter.config.model_dump_json()
         self.fingerprint = augmenter.fingerprint

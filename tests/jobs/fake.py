@@ -11,10 +11,9 @@ from PIL import Image
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.operator import Row, View
 from onesdaug.augment.seeds import image_digest
-from onesdaug.views.job import run_job
-from onesdaug.views.plan import list_inputs
-from onesdaug.views.survey import Task
-from onesdaug.views.watch import Summary, Watch
+from onesdaug.jobs.job import JobReport, run_job
+from onesdaug.jobs.plan import list_inputs
+from onesdaug.jobs.survey import JobSettings
 
 
 class Fake:
@@ -42,10 +41,10 @@ class Fake:
         return views
 
 
-def make(inputs: Path, out: Path, fake: Fake | None = None, watch: Watch | None = None, **task: object) -> Summary:
+def make(inputs: Path, out: Path, fake: Fake | None = None, **task: object) -> JobReport:
     """Run a job over a folder."""
     listing = list_inputs([inputs], out, recursive=True)
-    return run_job(fake or Fake(), listing, Task(out, **task), watch)  # type: ignore[arg-type]
+    return run_job(fake or Fake(), listing, JobSettings(out, **task))  # type: ignore[arg-type]
 
 
 def contents(out: Path) -> dict[str, bytes]:

@@ -1,0 +1,173 @@
+"""One channel for what a long command tells: the messages of the logger `onesdaug`, and how far it is. All on stderr.
+
+Nothing is shown outside `shown()`, which the command line opens: a library does not talk.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress as Bars
+
+Item = TypeVar("Item")
+log = logging.getLogger("onesdaug")
+FIRST, EVERY = 2.0, 5.0  # seconds until the first line about progress where there is no terminal, and between lines
+_screen: _Screen | None = None
+
+
+def printable(text: str) -> str:
+    """Text that any terminal takes: file names may hold bytes that are no characters."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def console() -> Console:
+    """Rich on stderr; long lines are left to the terminal, because a wrapped path cannot be copied."""
+    from rich.console import Console
+
+    return Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+@contextmanager
+def shown(timed: bool = False) -> Iterator[None]:
+    """Show messages and progress while this lasts; `timed` writes the seconds since its beginning before each line."""
+    global _screen
+    before, level, screen = _screen, log.level, _Screen(timed)
+    log.addHandler(screen)
+    log.setLevel(logging.INFO)
+    _screen = screen
+    try:
+        yield
+    finally:
+        _screen = before
+        log.setLevel(level)
+        log.removeHandler(screen)
+
+
+@contextmanager
+def progress(total: int, what: str, doing: str = "") -> Iterator[Progress]:
+    """How far a loop over `total` things (`what`, in the plural) is: a bar on a terminal, else a line now and then."""
+    made = Progress(total, what, doing)
+    if _screen is None:
+        yield made
+    else:
+        with _screen.showing(made):
+            yield made
+
+
+def track(items: Sequence[Item], what: str, doing: str = "") -> Iterator[Item]:
+    """Go through the items and show how far that is."""
+    with progress(len(items), what, doing) as made:
+        for item in items:
+            yield item
+            made.advance()
+
+
+class Progress:
+    """Counts what is done; `note` is shown beside it."""
+
+    def __init__(self, total: int, what: str, doing: str = "") -> None:
+        self.total, self.what, self.doing, self.note = total, what, doing, ""
+        self.done = self.worked = 0  # what was there already is done, but no work
+        self.changed: Callable[[], None] = lambda: None
+        self._started = time.monotonic()
+
+    def advance(self, count: int = 1, skipped: int = 0) -> None:
+        """So many more are done; those `skipped` took no time and do not count for the rate."""
+        self.done += count + skipped
+        self.worked += count
+        self.changed()
+
+    @property
+    def rate(self) -> float:
+        return self.worked / max(time.monotonic() - self._started, 1e-9)
+
+    @property
+    def speed(self) -> str:
+        rate = f"{self.rate:,.{2 if self.rate < 100 else 0}f} {self.what}/s" if self.worked else "none done yet"
+        return f"{self.note}, {rate}" if self.note else rate
+
+    def line(self) -> str:
+        left = f", about {_span((self.total - self.done) / self.rate)} left" if self.worked else ""
+        return f"{self.doing and f'{self.doing}: '}{self.done:,} of {self.total:,} {self.what}, {self.speed}{left}"
+
+
+class _Screen(logging.Handler):
+    def __init__(self, timed: bool) -> None:
+        super().__init__()
+        self.timed, self.began = timed, time.monotonic()
+        self.bars: Bars | None = None
+        self.active: list[Progress] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warning = record.levelno >= logging.WARNING
+        self.write(f"{'warning: ' * warning}{record.getMessage()}", "yellow" if warning else None)
+
+    def write(self, text: str, style: str | None = None) -> None:
+        stamp = f"[{time.monotonic() - self.began:6.1f} s] " if self.timed else ""
+        target = self.bars.console if self.bars is not None else console()  # above the bars, not through them
+        target.print(stamp + printable(text), style=style, markup=False)
+
+    @contextmanager
+    def showing(self, made: Progress) -> Iterator[None]:
+        self.active.append(made)
+        try:
+            with self.bar(made) if console().is_terminal else self.lines(made):
+                yield
+        finally:
+            self.active.remove(made)
+
+    @contextmanager
+    def bar(self, made: Progress) -> Iterator[None]:
+        """One more bar below those there are; only the outermost stays when it is done."""
+        from rich import progress as p
+
+        outermost = self.bars is None
+        if self.bars is None:
+            columns = (p.BarColumn(), p.MofNCompleteColumn(), p.TextColumn("{task.fields[speed]}"))
+            self.bars = p.Progress(
+                p.TextColumn("{task.description}"), *columns, p.TimeRemainingColumn(), console=console()
+            )
+            self.bars.start()
+        bars, task = self.bars, self.bars.add_task(made.doing or made.what, total=made.total, speed="")
+        made.changed = lambda: bars.update(task, completed=made.done, speed=made.speed)
+        try:
+            yield
+        finally:
+            if outermost:
+                bars.stop()
+                self.bars = None
+            else:
+                bars.remove_task(task)
+
+    @contextmanager
+    def lines(self, made: Progress) -> Iterator[None]:
+        """A line every few seconds, also when nothing was done since; of loops in one another only the innermost's."""
+        ended = threading.Event()
+
+        def tell() -> None:
+            wait = FIRST
+            while not ended.wait(wait):
+                wait = EVERY
+                if self.active[-1:] == [made]:
+                    self.write(made.line())
+
+        thread = threading.Thread(target=tell, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def _span(seconds: float) -> str:
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

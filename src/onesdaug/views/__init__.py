@@ -1,1 +1,0 @@
-"""Views on disk: folder jobs, the manifest and the content-keyed store."""

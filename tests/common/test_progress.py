@@ -1,0 +1,81 @@
+"""What is told of a long loop: nothing by a library, a bar on a terminal, lines elsewhere."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+import pytest
+
+from onesdaug.common import progress as channel
+from onesdaug.common.progress import log, progress, shown
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(channel, "FIRST", 0.05)
+    monkeypatch.setattr(channel, "EVERY", 0.05)
+
+
+def wait_for(text: str, told: io.StringIO) -> str:
+    end = time.monotonic() + 10
+    while text not in told.getvalue() and time.monotonic() < end:
+        time.sleep(0.01)
+    return told.getvalue()
+
+
+def test_a_library_is_silent(quick: None, capsys: pytest.CaptureFixture[str]) -> None:
+    with progress(3, "images") as bar:
+        log.info("nobody hears this")
+        bar.advance(2, skipped=1)
+        time.sleep(0.15)
+    assert (bar.done, bar.worked) == (3, 2)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_lines_without_a_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    with shown(), progress(1000, "images", "embedding") as bar:
+        assert "embedding: 0 of 1,000 images, none done yet\n" in wait_for("none", told)  # before the first is
+        bar.note = "90 % right"
+        bar.advance(10, skipped=500)
+        line = wait_for("right", told).splitlines()[-1]
+        assert line.startswith("embedding: 510 of 1,000 images, 90 % right, ") and " images/s, about" in line
+        with progress(5, "steps"):  # of two loops the inner one speaks
+            wait_for("0 of 5 steps", told)
+            before = told.getvalue().count("images")
+            time.sleep(0.2)
+            assert told.getvalue().count("images") <= before + 1
+    after = told.getvalue()
+    time.sleep(0.15)
+    assert told.getvalue() == after
+
+
+def test_messages_are_shown_with_seconds_where_wanted(capsys: pytest.CaptureFixture[str]) -> None:
+    with shown(timed=True):
+        log.info("a %s of [red]paths[/red] \udc80", "message")
+        log.warning("a worry")
+        log.debug("a detail")
+    log.warning("after the command")
+    out, err = capsys.readouterr()
+    first, second = err.splitlines()[:2]
+    assert out == "" and first.endswith("s] a message of [red]paths[/red] ?") and first.startswith("[")
+    assert second.endswith("s] warning: a worry") and "detail" not in err
+
+
+def test_bars_on_a_terminal_leave_messages_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    monkeypatch.setattr(told, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    with shown(), progress(4, "studies") as outer:
+        for _ in range(4):
+            with progress(10, "images") as inner:
+                inner.advance(10)
+                log.info("a line between the bars")
+            outer.advance()
+    shown_at_the_end = told.getvalue()
+    assert shown_at_the_end.count("a line between the bars") == 4 and "4/4" in shown_at_the_end
