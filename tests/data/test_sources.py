@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onesdaug.data.decode import decode, decode_square, load_path
+from onesdaug.data.decode import decode, load_path, square
 from onesdaug.data.registry import load_split
 from onesdaug.data.sources import csv_members, find_members, fingerprint, folder_members, zip_members
 from onesdaug.errors import DataError, ImageError
@@ -107,14 +107,10 @@ def test_cache_gives_the_same_and_is_used(tree: Path, tmp_path: Path) -> None:
 def test_decode_resizes_the_short_side_and_takes_the_centre() -> None:
     pixels = np.zeros((60, 40, 3), np.uint8)
     pixels[10:50] = 200  # the central square
-    import io
-
-    buffer = io.BytesIO()
-    Image.fromarray(pixels).save(buffer, "PNG")
-    out = decode_square(buffer.getvalue(), 20)
+    out = square(Image.fromarray(pixels), 20)
     assert out.shape == (20, 20, 3)
     assert (out[2:-2] == 200).all()
-    same = decode_square(buffer.getvalue(), 40)
+    same = square(Image.fromarray(pixels), 40)
     assert np.array_equal(same, pixels[10:50])  # no resampling where none is needed
 
 
@@ -127,6 +123,30 @@ def test_errors_name_the_file(tree: Path, tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(b"PK")
     with pytest.raises(DataError, match=r"x\.zip"):
         zip_members([tmp_path / "x.zip"])
+
+
+def test_data_sets_take_the_same_pictures_as_everything_else(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transparency lies on white, 16 bits are scaled, phones' pictures stand upright; bombs and cuts are refused."""
+    ant = tree / "ant"
+    Image.new("RGBA", (16, 16), (0, 0, 0, 0)).save(ant / "clear.png")
+    Image.fromarray(np.full((16, 16), 65535, np.uint16)).save(ant / "deep.png")
+    turned = Image.new("RGB", (32, 16), "black")
+    turned.paste("white", (0, 0, 16, 16))
+    exif = Image.Exif()
+    exif[274] = 6
+    turned.save(ant / "turned.png", exif=exif)
+    data = decode(folder_members(tree), 16)
+    assert (data.images[data.ids.index("ant/clear")] == 255).all()
+    assert (data.images[data.ids.index("ant/deep")] == 255).all()
+    half = data.images[data.ids.index("ant/turned")]
+    assert (half[:8] == 255).all() and (half[8:] == 0).all()
+    (ant / "cut.png").write_bytes((ant / "ant_0.png").read_bytes()[:-40])
+    with pytest.raises(ImageError, match=r"cut\.png is (cut off|damaged)"):
+        decode(folder_members(tree), 16)
+    (ant / "cut.png").unlink()
+    monkeypatch.setattr("onesdaug.data.images.MAX_PIXELS", 400)
+    with pytest.raises(ImageError, match="decompression bomb"):
+        decode(folder_members(tree), 16)
 
 
 def test_two_images_of_one_name_are_refused(tree: Path) -> None:

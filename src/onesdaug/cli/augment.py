@@ -261,14 +261,13 @@ def _run(augmenter: Augmenter, model: str, listing: Listing, task: JobSettings, 
 
 def _sheet(augmenter: Augmenter, model: str, items: list[Item], task: JobSettings) -> Path:
     from onesdaug.augment.operator import Augmenter, Row
-    from onesdaug.jobs.manifest import Manifest
+    from onesdaug.jobs.manifest import Manifest, made_with
     from onesdaug.jobs.sheet import write_sheet
 
     # stage 1 alone draws the same psi from the same stream, so the tweak need not have been saved
     geometry = Augmenter(None, augmenter.config, device="cpu", side=augmenter.side)
     mine = augmenter.config.digest(), task.seed, augmenter.fingerprint
-    rows = Manifest(task.out).views
-    made = {name for name, row in rows.items() if (row["config"], row.get("seed"), row["generator"]) == mine}
+    made = {name for name, row in Manifest(task.out).views.items() if made_with(row) == mine}
 
     def tweaked(_: Item, original: Image.Image) -> Image.Image:
         return geometry.run([Row(original, 1, task.seed)])[0].image

@@ -7,7 +7,6 @@ miniImageNet is stored at 84×84 and stays as it is.
 
 from __future__ import annotations
 
-import io
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -15,29 +14,20 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image
 
 from onesdaug.common.files import whole_file
 from onesdaug.common.progress import progress
 from onesdaug.data.dataset import Dataset
+from onesdaug.data.images import decode_image, image_size
 from onesdaug.data.sources import Member, find_members, fingerprint
-from onesdaug.errors import DataError, ImageError
+from onesdaug.errors import DataError
 
 WORKING_SIZE = 92
 
 
-def decode_whole(data: bytes, where: str = "image") -> Image.Image:
-    """The image at its own size."""
-    try:
-        with Image.open(io.BytesIO(data)) as opened:
-            return ImageOps.exif_transpose(opened).convert("RGB")  # a phone's photographs lie upright
-    except (OSError, UnidentifiedImageError, ValueError) as error:
-        raise ImageError(f"{where} is not a readable image: {error}") from error
-
-
-def decode_square(data: bytes, size: int, where: str = "image") -> NDArray[np.uint8]:
+def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
     """Short side to `size` (bilinear with antialiasing, as FEAT), then the central size×size square."""
-    image = decode_whole(data, where)
     width, height = image.size
     if min(width, height) != size:
         # torchvision's rule: the long side is truncated, not rounded
@@ -58,7 +48,7 @@ def decode(members: Sequence[Member], size: int = WORKING_SIZE, workers: int | N
     images = np.empty((len(members), size, size, 3), dtype=np.uint8)
 
     def one(row: int) -> None:
-        images[row] = decode_square(members[row].read(), size, members[row].where)
+        images[row] = square(_whole(members[row]), size)
 
     # PIL releases the GIL while it decodes: threads are enough, and write straight into the array
     with ThreadPoolExecutor(workers or _workers()) as pool, progress(len(members), "images", "decoding") as bar:
@@ -77,22 +67,18 @@ def decode(members: Sequence[Member], size: int = WORKING_SIZE, workers: int | N
 def originals(dataset: Dataset, rows: slice) -> list[Image.Image]:
     """Some of the images at their own sizes, for networks that want more pixels than the working size has."""
     with ThreadPoolExecutor(_workers()) as pool:
-        return list(pool.map(lambda member: decode_whole(member.read(), member.where), dataset.members[rows]))
+        return list(pool.map(_whole, dataset.members[rows]))
 
 
 def is_whole(dataset: Dataset) -> bool:
     """Whether the working size is that of the files themselves, so that decoding lost nothing; reads headers only."""
-    square = dataset.images.shape[1:3]
-
-    def same(member: Member) -> bool:
-        try:
-            with Image.open(io.BytesIO(member.read())) as opened:
-                return opened.size == square
-        except (OSError, UnidentifiedImageError, ValueError) as error:
-            raise ImageError(f"{member.where} is not a readable image: {error}") from error
-
+    size = dataset.images.shape[1:3]
     with ThreadPoolExecutor(_workers()) as pool:
-        return all(pool.map(same, dataset.members))
+        return all(pool.map(lambda member: image_size(member.read(), member.where) == size, dataset.members))
+
+
+def _whole(member: Member) -> Image.Image:
+    return decode_image(member.read(), member.where)
 
 
 def _workers() -> int:

@@ -1,14 +1,18 @@
-"""Any image in, 8-bit RGB out: what was converted is noted, what cannot be read is an error that names it."""
+"""Any image in, 8-bit RGB out: what was converted is noted, what cannot be read is an error that names it.
+
+Photographs, stored views and the members of data sets all come through here.
+"""
 
 from __future__ import annotations
 
+import io
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
@@ -55,6 +59,17 @@ def read_image(source: Any) -> LoadedImage:
     return LoadedImage(Image.fromarray(array), notes)
 
 
+def decode_image(data: bytes, label: str) -> Image.Image:
+    """RGB image from a file's bytes; `label` names it in errors."""
+    return _decoded(io.BytesIO(data), label).image
+
+
+def image_size(data: bytes, label: str) -> tuple[int, int]:
+    """Width and height as the header of a file's bytes has them."""
+    with _opened(io.BytesIO(data), label) as image:
+        return image.size
+
+
 def _from_file(path: Path) -> LoadedImage:
     try:
         info = path.stat()
@@ -64,20 +79,33 @@ def _from_file(path: Path) -> LoadedImage:
             raise ImageError(f"{path} is not a regular file")
         if info.st_size == 0:
             raise ImageError(f"{path} is empty (0 bytes)")
-        with _strict_decoding(), path.open("rb") as file:
-            try:
-                with Image.open(file) as image:
-                    return _guarded(image, str(path))
-            except UnidentifiedImageError:
-                file.seek(0)
-                raise ImageError(f"{path} {_what_else(file.read(512))}") from None
-            except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-                raise ImageError(_too_large(str(path))) from None
+        with path.open("rb") as file:
+            return _decoded(file, str(path))
     except FileNotFoundError:
         gone = "is a link to a file that does not exist" if path.is_symlink() else "does not exist"
         raise ImageError(f"{path} {gone}") from None
     except OSError as error:
         raise ImageError(f"{path} cannot be read: {error.strerror or error}") from error
+
+
+def _decoded(file: IO[bytes], label: str) -> LoadedImage:
+    with _strict_decoding(), _opened(file, label) as image:
+        return _guarded(image, label)
+
+
+@contextmanager
+def _opened(file: IO[bytes], label: str) -> Iterator[Image.Image]:
+    """Pillow's image of a file, of which only the header is read yet."""
+    try:
+        with Image.open(file) as image:
+            yield image
+    except UnidentifiedImageError:
+        file.seek(0)
+        raise ImageError(f"{label} {_what_else(file.read(512))}") from None
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise ImageError(_too_large(label)) from None
+    except OSError as error:
+        raise ImageError(f"{label} cannot be read: {error.strerror or error}") from error
 
 
 def _guarded(image: Image.Image, label: str) -> LoadedImage:

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 from onesdaug.errors import DataError
 
-EXTENSIONS = frozenset({".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"})
+EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm")
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,10 @@ class Member:
         return f"{self.label}/{PurePosixPath(self.name).stem}"
 
 
-def _is_image(name: str) -> bool:
+def is_image(name: str, endings: Sequence[str] = EXTENSIONS) -> bool:
+    """Whether a file is one to take, by its name alone: hidden files are not."""
     path = PurePosixPath(name)
-    return path.suffix.lower() in EXTENSIONS and not path.name.startswith(".")
+    return path.suffix[1:].lower() in endings and bool(path.suffix) and not path.name.startswith(".")
 
 
 def _file_member(path: Path, label: str) -> Member:
@@ -59,7 +60,7 @@ def folder_members(folder: Path) -> list[Member]:
         _file_member(path, kind.name)
         for kind in sorted(p for p in folder.iterdir() if p.is_dir() and not p.name.startswith("."))
         for path in sorted(kind.rglob("*"))
-        if path.is_file() and _is_image(path.name)
+        if path.is_file() and is_image(path.name)
     ]
     return _checked(members, str(folder), "one sub-folder per class with images in it")
 
@@ -75,7 +76,7 @@ def zip_members(paths: Sequence[Path]) -> list[Member]:
 def _one_zip(path: Path) -> list[Member]:
     try:
         with zipfile.ZipFile(path) as archive:
-            infos = [i for i in archive.infolist() if not i.is_dir() and _is_image(i.filename)]
+            infos = [i for i in archive.infolist() if not i.is_dir() and is_image(i.filename)]
     except (OSError, zipfile.BadZipFile) as error:
         raise DataError(f"{path} cannot be read as a zip file: {error}") from error
     local = threading.local()

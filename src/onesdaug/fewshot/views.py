@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
-from onesdaug.errors import DataError
-
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter
 
@@ -60,36 +58,22 @@ class FolderViews:
     """Views that `onesdaug augment DATA --recursive -o FOLDER` left at FOLDER/class/stem_view1.png and so on."""
 
     def __init__(self, folder: Path) -> None:
-        from onesdaug.common.files import sha256_of
-        from onesdaug.jobs.manifest import NAME
+        from onesdaug.jobs.folder import ViewFolder
 
-        self.folder, self.side = folder, 0
-        self.manifest = sha256_of(folder / NAME)  # names the pixels of every view in the folder
-        if self.manifest is None:
-            raise DataError(f"{folder} has no {NAME}: it was not written by `onesdaug augment`")
+        self.folder, self.side = ViewFolder(folder), 0
 
     def describe(self) -> dict[str, Any]:
-        return {"source": str(self.folder), "manifest": self.manifest}
+        return {"source": str(self.folder.path), "manifest": self.folder.checksum}
 
     def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
-        from onesdaug.data.decode import decode_square
+        from onesdaug.data.decode import square
 
-        size = images.shape[1]
-        views = [decode_square(file.read_bytes(), size, str(file)) for name in ids for file in self._files(name, k)]
+        views = [square(view, images.shape[1]) for name in ids for view in self.folder.named(name, k)]
         batch = as_batch(np.stack(views))
         return batch.view(len(ids), k, *batch.shape[1:])
 
     def whole(self, images: list[Image.Image], ids: Sequence[str], k: int, seed: int) -> list[list[Image.Image]]:
-        from onesdaug.data.decode import decode_whole
-
-        return [[decode_whole(file.read_bytes(), str(file)) for file in self._files(name, k)] for name in ids]
-
-    def _files(self, name: str, k: int) -> list[Path]:
-        files = [self.folder / f"{name}_view{number}.png" for number in range(1, k + 1)]
-        for number, file in enumerate(files, start=1):
-            if not file.is_file():
-                raise DataError(f"no view {number} of {name} in {self.folder} (looked for {file})")
-        return files
+        return [self.folder.named(name, k) for name in ids]
 
 
 def as_batch(images: NDArray[np.uint8]) -> Tensor:

@@ -7,9 +7,11 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onesdaug.common.files import sha256_of
 from onesdaug.data.images import load_image
 from onesdaug.errors import DataError
-from onesdaug.jobs.manifest import NAME, Manifest
+from onesdaug.jobs.manifest import NAME, Manifest, made_with
+from onesdaug.jobs.plan import view_name
 
 if TYPE_CHECKING:
     import torch
@@ -26,12 +28,12 @@ class ViewFolder:
         self.path = Path(path)
         if not (self.path / NAME).is_file():
             raise DataError(f"{self.path} has no {NAME}; make views with `onesdaug augment IMAGES -o {self.path}`")
+        self.manifest = Manifest(self.path)
         self._views: dict[str, dict[int, str]] = {}  # digest → k → file
         latest: dict[str, tuple[str, Any, str]] = {}  # digest → the settings its newest views were made with
-        for row in sorted(Manifest(self.path).views.values(), key=lambda row: str(row.get("time"))):
-            made_with = row["config"], row.get("seed"), row["generator"]
-            if latest.get(row["digest"]) != made_with:  # views of different settings are never mixed
-                latest[row["digest"]], self._views[row["digest"]] = made_with, {}
+        for row in sorted(self.manifest.views.values(), key=lambda row: str(row.get("time"))):
+            if latest.get(row["digest"]) != made_with(row):
+                latest[row["digest"]], self._views[row["digest"]] = made_with(row), {}
             self._views[row["digest"]][row["k"]] = row["view"]
 
     def __len__(self) -> int:
@@ -53,6 +55,19 @@ class ViewFolder:
         from onesdaug.augment.seeds import image_digest
 
         return self._load(image_digest(load_image(image)), k)
+
+    def named(self, prefix: str, k: int) -> list[Image.Image]:
+        """Views 1..k of the input whose files begin with `prefix`: class/stem for the image class/stem.jpg."""
+        files = [self.path / view_name(prefix, number) for number in range(1, k + 1)]
+        for number, file in enumerate(files, start=1):
+            if not file.is_file():
+                raise DataError(f"no view {number} of {prefix} in {self.path} (looked for {file})")
+        return [load_image(file) for file in files]
+
+    @property
+    def checksum(self) -> str:
+        """SHA-256 of the manifest, which names the pixels of every view."""
+        return sha256_of(self.path / NAME) or ""
 
     def tensors(self, batch: torch.Tensor, k: int, seeds: Sequence[int | str] | None = None) -> torch.Tensor:
         """(B, 3, H, W) in [0, 1] → (B, K, 3, H, W) on the batch's device.

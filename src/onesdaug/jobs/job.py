@@ -15,7 +15,7 @@ import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -171,8 +171,14 @@ class _Job:
             self.settle_next()
 
     def settle_next(self) -> None:
-        group, future = self.running.popleft()
-        self.settle(group, future.result)
+        group, future = self.running[0]
+        wait([future])  # a Ctrl-C here leaves the batch in its place
+        self.running.popleft()
+        try:
+            self.settle(group, future.result)
+        except KeyboardInterrupt:
+            self.running.clear()  # batches count in their order: none after one that does not
+            raise
 
     def views_of(self, group: Group) -> list[View]:
         from onesdaug.augment.operator import Row

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from onesdaug.common import jsonl
+from onesdaug.jobs.plan import view_name
 
 SCHEMA = 1  # part of every key: raise it when the same settings begin to give other pixels
 NAME = "manifest.jsonl"
@@ -19,6 +20,11 @@ _OF_VIEW = ("view", "key", "sha256", "source", "digest", "batch", "config", "gen
 def view_key(digest: str, config_json: str, seed: int, k: int, fingerprint: str) -> str:
     """Name of a view's content: everything that decides its pixels."""
     return _hash([digest, config_json, seed, k, fingerprint, SCHEMA])
+
+
+def made_with(row: dict[str, Any]) -> tuple[str, Any, str]:
+    """The settings behind a view: views of different ones are never mixed."""
+    return row["config"], row.get("seed"), row["generator"]
 
 
 def batch_id(keys: Iterable[str]) -> str:
@@ -53,6 +59,11 @@ class Manifest:
             self.remarks.pop(row["source"], None)
         else:
             self.remarks[row["source"]] = row
+
+    def rows(self, prefix: str, k: int) -> list[dict[str, Any]]:
+        """What is known of views 1..k of the input whose files begin with `prefix`; those never made are left out."""
+        names = (view_name(prefix, number) for number in range(1, k + 1))
+        return [self.views[name] for name in names if name in self.views]
 
     def repair(self) -> bool:
         """Drop a last line that a kill left torn; whether there was one."""

@@ -11,10 +11,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from onesdaug.common.files import LOCK
+from onesdaug.data.sources import EXTENSIONS, is_image
 from onesdaug.errors import ConfigError
 
-EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff")
 _LONGEST_STEM = 200  # bytes; file systems allow 255 for the name, and "_view12.png" is still to come
+
+
+def view_name(prefix: str, k: int) -> str:
+    """What view k is called, of the input whose files begin with `prefix`."""
+    return f"{prefix}_view{k}.png"
 
 
 @dataclass(frozen=True)
@@ -27,7 +32,7 @@ class Item:
 
     def view(self, k: int) -> str:
         """Path of view k inside OUT."""
-        return f"{self.prefix}_view{k}.png"
+        return view_name(self.prefix, k)
 
     def tweak(self, k: int) -> str:
         """Path inside OUT of the tweaked image that view k was drawn from."""
@@ -104,11 +109,7 @@ def _walk(folder: Path, out: Path, recursive: bool, endings: tuple[str, ...], li
                 folders.append(name)
         # without --recursive a folder called x.png is an input that cannot be read, not one to pass over
         names = files if recursive else files + visible
-        yield from (
-            here / name
-            for name in names
-            if not name.startswith(".") and name.rpartition(".")[2].lower() in endings and "." in name
-        )
+        yield from (here / name for name in names if is_image(name, endings))
 
 
 def _natural(file: Path, root: Path) -> tuple[list[list[tuple[str, int]]], str]:

@@ -75,8 +75,7 @@ def data_uri(image: Image.Image, side: int = _SIDE) -> str:
 
 def _made(item: Item, manifest: Manifest, k: int) -> list[dict[str, Any]]:
     """The manifest's rows of this input's views."""
-    rows = [manifest.views.get(item.view(n)) for n in range(1, k + 1)]
-    made = [row for row in rows if row is not None and row["source"] == item.source]
+    made = [row for row in manifest.rows(item.prefix, k) if row["source"] == item.source]
     if not made:
         raise OnesdaugError(f"{item.path} has no views")
     return made

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from onesdaug.augment.seeds import image_digest
 from onesdaug.data.images import load_image
-from onesdaug.errors import ImageError, OnesdaugError
+from onesdaug.errors import DataError, ImageError, OnesdaugError
+from onesdaug.jobs.folder import ViewFolder
 from onesdaug.jobs.job import run_job
-from onesdaug.jobs.manifest import Manifest
 from onesdaug.jobs.plan import Item, list_inputs
 from onesdaug.jobs.survey import JobSettings
 
@@ -47,9 +47,9 @@ class Pictures:
         self._seconds: dict[str, tuple[float, ...]] = {}
         if store is not None and k:
             self._items = dict(zip(names, items(folder, names, store), strict=True))
-            manifest = Manifest(store).views
+            self._made = ViewFolder(store)
             for name, item in self._items.items():
-                rows = [manifest[view] for n in range(1, k + 1) if (view := item.view(n)) in manifest]
+                rows = self._made.manifest.rows(item.prefix, k)
                 self._seconds[name] = tuple(float(row.get("seconds", 0.0)) for row in rows)
         self._last: tuple[str, Loaded] | None = None
 
@@ -61,7 +61,7 @@ class Pictures:
             problem = None
             try:
                 views = self._views(name)
-            except ImageError as error:
+            except (DataError, ImageError) as error:
                 problem = str(error)
             self._last = name, Loaded([original, *views], image_digest(original), problem)
         return self._last[1]
@@ -71,12 +71,12 @@ class Pictures:
         return self._seconds.get(name, ())
 
     def _views(self, name: str) -> list[Image.Image]:
-        if not self._items or self.store is None:
+        if not self._items:
             return []
         item = self._items[name]
         if reason := self._failures.get(item.source):
             raise ImageError(f"no views of {name}: {reason}")
-        return [load_image(self.store / item.view(n)) for n in range(1, self.k + 1)]
+        return self._made.named(item.prefix, self.k)
 
 
 def items(folder: Path, names: Sequence[str], store: Path) -> list[Item]:
