@@ -7,8 +7,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onesdaug.ensemble.combine import COMBINE, probabilities, vote
-from onesdaug.ensemble.select import view_weights
+from onesdaug.ensemble.combine import COMBINE, probabilities, view_weights, vote
 from onesdaug.errors import ConfigError
 
 HALF = torch.tensor([[0.5, 0.25, 0.25]])

@@ -7,7 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from onesdaug.ensemble.select import kept_views, view_weights
+from onesdaug.ensemble.combine import view_weights
+from onesdaug.ensemble.select import kept_views
 
 # the original, then a view at 90°, at 0° (but longer), at 45°
 ANGLES = torch.tensor([[[1.0, 0.0], [0.0, 1.0], [5.0, 0.0], [1.0, 1.0]]])

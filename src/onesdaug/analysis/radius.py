@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from onesdaug.ensemble.combine import shares
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.statistics import Summary, mean_ci
 
@@ -117,10 +118,10 @@ def reduction(
     original_weight: float = 0.5,
 ) -> Reduction:
     """Simulate the claim: m images of d-dimensional features with `views` views each, `trials` times."""
-    if min(m, d, views, trials) < 1 or not 0 <= original_weight <= 1:
-        raise ConfigError("m, d, views and trials must be at least 1, and original_weight in [0, 1]")
+    if min(m, d, views, trials) < 1:
+        raise ConfigError("m, d, views and trials must be at least 1")
     x = sample(rng, (trials, 1 + views, m, d))
-    averaged = original_weight * x[:, 0] + (1 - original_weight) * x[:, 1:].mean(1)
+    averaged = np.average(x, axis=1, weights=shares(views, original_weight))
     before, after = (np.linalg.norm(v, axis=-1).max(-1) for v in (x[:, 0], averaged))
     summary = mean_ci((after < before * (1 - EQUAL)).astype(np.float64))
     return Reduction(summary.mean, summary.ci95, trials)

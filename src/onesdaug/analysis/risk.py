@@ -25,6 +25,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from onesdaug.ensemble.combine import shares
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.statistics import Summary, mean_ci
 
@@ -81,11 +82,7 @@ def view_weights(views: int, original_weight: float = 0.5) -> Tensor:
     """w on the original, (1 - w)/K on each view: (1+K,) float64."""
     if views < 1:
         raise ConfigError("a decomposition needs at least one view")
-    if not 0 <= original_weight <= 1:
-        raise ConfigError(f"original_weight must lie in [0, 1], not {original_weight}")
-    weights = torch.full((1 + views,), (1 - original_weight) / views, dtype=torch.float64)
-    weights[0] = original_weight
-    return weights
+    return torch.tensor(shares(views, original_weight), dtype=torch.float64)
 
 
 def score_terms(scores: Tensor, y: Tensor, original_weight: float = 0.5) -> Terms:

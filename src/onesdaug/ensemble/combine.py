@@ -19,6 +19,26 @@ TIE = 1e-5
 NUDGE = 0.01
 
 
+def shares(views: int, original_weight: float = 0.5) -> list[float]:
+    """What the original and each of its views weigh, 1 in all: the paper's ½ and K times ½/K."""
+    if not 0 <= original_weight <= 1:
+        raise ConfigError(f"original_weight must lie in [0, 1], not {original_weight}")
+    return [original_weight, *[(1 - original_weight) / views] * views] if views else [1.0]
+
+
+def view_weights(kept: Tensor, original_weight: float | None, dtype: torch.dtype = torch.float32) -> Tensor:
+    """`shares` for each row of a mask (B, K) of kept views, (B, 1+K); None: the original weighs as much as a view."""
+    count = kept.sum(1, keepdim=True).to(dtype)
+    if kept.shape[1] == 0:
+        own = torch.ones_like(count)
+    elif original_weight is None:
+        own = 1 / (1 + count)
+    else:
+        own = torch.full_like(count, original_weight)
+    shared = (1 - own) / count.clamp(min=1)
+    return torch.cat([own, kept * shared], dim=1)
+
+
 def mean(outputs: Tensor, weights: Tensor) -> Tensor:
     """Weighted mean: the paper's 0.5·f(x) + 0.5/K·Σ f(view). Serves embeddings and logits alike."""
     w = weights.to(outputs.dtype).unsqueeze(-1)

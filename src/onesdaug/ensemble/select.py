@@ -1,4 +1,4 @@
-"""Which views count, and how much: masks (B, K) of kept views and weights (B, 1+K) whose rows sum to 1."""
+"""Which views count: masks (B, K) of kept views."""
 
 from __future__ import annotations
 
@@ -37,16 +37,3 @@ def kept_views(outputs: Tensor, select: str, keep: float) -> Tensor:
     scores = SCORES[select](outputs).nan_to_num(nan=-torch.inf)
     best = scores.argsort(dim=1, descending=True, stable=True)[:, :count]
     return torch.zeros_like(scores, dtype=torch.bool).scatter(1, best, True)
-
-
-def view_weights(kept: Tensor, original_weight: float | None, dtype: torch.dtype = torch.float32) -> Tensor:
-    """Weights (B, 1+K): the original has `original_weight`, kept views share the rest; None: all the same."""
-    count = kept.sum(1, keepdim=True).to(dtype)
-    if kept.shape[1] == 0:
-        own = torch.ones_like(count)
-    elif original_weight is None:
-        own = 1 / (1 + count)
-    else:
-        own = torch.full_like(count, original_weight)
-    shared = (1 - own) / count.clamp(min=1)
-    return torch.cat([own, kept * shared], dim=1)

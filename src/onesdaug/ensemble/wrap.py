@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch, to_pil, to_tensor
-from onesdaug.ensemble.combine import COMBINE
-from onesdaug.ensemble.select import SCORES, kept_views, view_weights
+from onesdaug.ensemble.combine import COMBINE, view_weights
+from onesdaug.ensemble.select import SCORES, kept_views
 from onesdaug.ensemble.sources import as_source
 from onesdaug.errors import ConfigError
 

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from onesdaug.common.files import whole_file
+from onesdaug.ensemble.combine import shares
 from onesdaug.errors import ConfigError, DataError
 
 SCHEMA = 1
@@ -81,13 +82,12 @@ class FeatureBank:
         """w·f(x) + (1 - w)/K·Σ_k f(view_k) with the first `views` views; f(x) alone for none: (N, d) float32."""
         if not 0 <= views < self.features.shape[1]:
             raise ConfigError(f"{views} views asked for, the bank holds {self.features.shape[1] - 1} per image")
-        if not 0 <= original_weight <= 1:
-            raise ConfigError(f"original_weight must lie in [0, 1], not {original_weight}")
-        if views == 0:
+        own, *others = shares(views, original_weight)
+        if not others:
             return self.features[:, 0].float()
-        total = self.features[:, 0].float() * original_weight
-        for column in range(1, views + 1):
-            total += self.features[:, column].float() * ((1 - original_weight) / views)
+        total = self.features[:, 0].float() * own
+        for column, weight in enumerate(others, start=1):
+            total += self.features[:, column].float() * weight
         return total
 
     def save(self, path: Path | str) -> None:

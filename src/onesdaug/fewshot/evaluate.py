@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from onesdaug.ensemble.combine import shares
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.episodes import Episodes, check_episodes, sample_episodes
@@ -107,9 +108,8 @@ class OracleFeatures:
 
     def _combine(self, images: Tensor, views: Tensor) -> Tensor:
         originals = _rows(self.table, images)
-        if views.shape[-1] == 0:
-            return originals
-        return torch.lerp(_rows(self.table, views).mean(-2), originals, self.weight)
+        own, *others = shares(views.shape[-1], self.weight)
+        return originals * own + _rows(self.table, views).sum(-2) * others[0] if others else originals
 
 
 def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> EpisodeFeatures:
@@ -117,8 +117,6 @@ def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Episode
     check_episodes(episodes, bank.labels)
     if max(use.support, use.query) > bank.k or min(use.support, use.query) < 0:
         raise ConfigError(f"{use.support} and {use.query} views asked for, the bank has {bank.k} per image")
-    if not 0 <= use.original_weight <= 1:
-        raise ConfigError(f"original_weight must lie in [0, 1], not {use.original_weight}")
     if not bank.oracle:
         return StoredFeatures(bank, episodes, use)
     views = sample_oracle_views(episodes, bank.labels, use.support, use.query)
