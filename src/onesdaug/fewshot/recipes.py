@@ -1,31 +1,26 @@
-"""What training can be told, with the paper's defaults, and the recipes behind the released checkpoints.
-
-Plain dataclasses: they travel to machines that have torch and little else.
-"""
+"""What training can be told, with the paper's defaults, and the recipes behind the released checkpoints."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from onesdaug.errors import ConfigError
+from onesdaug.training.stage import StageSettings
 
 Optimizer = Literal["auto", "sgd", "adam"]
 
 
-@dataclass(frozen=True)
-class Optimisation:
+@dataclass(frozen=True, kw_only=True)
+class FewShotConfig(StageSettings):
     """What both stages share."""
 
-    lr: float
     scheduler: Literal["cosine", "step"]
     step_size: int = 20  # epochs between two multiplications by gamma (scheduler "step")
     gamma: float = 0.2
     momentum: float = 0.9
     weight_decay: float = 5e-4
     optimizer: Optimizer = "sgd"
-    warmup_epochs: float = 0.0
-    ema: float = 0.0  # decay of the averaged weights that are validated and kept; 0: the weights themselves
     crop_scale: tuple[float, float] = (0.2, 1.0)
     jitter: float = 0.4
     resize: int | None = None  # evaluation: short side before the 84 crop; None: the benchmark's own
@@ -33,8 +28,6 @@ class Optimisation:
     eval_shots: tuple[int, ...] = (1, 5)
     eval_query: int = 15
     num_eval_episodes: int = 200
-    eval_every: int = 1  # epochs
-    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("lr", "gamma"):
@@ -46,12 +39,15 @@ class Optimisation:
         if not 0 <= self.ema < 1:
             raise ConfigError(f"ema must lie in [0,1), not {self.ema}")
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def lr_scale(self, step: int, steps_per_epoch: int, total: int) -> float:
+        """Warm-up, then cosine to zero or FEAT's steps."""
+        if self.scheduler == "step" and step >= self.warmup_epochs * steps_per_epoch:
+            return float(self.gamma ** (step // (self.step_size * steps_per_epoch)))
+        return super().lr_scale(step, steps_per_epoch, total)
 
 
-@dataclass(frozen=True)
-class PretrainConfig(Optimisation):
+@dataclass(frozen=True, kw_only=True)
+class PretrainConfig(FewShotConfig):
     """Stage 1: a plain classifier over the base classes."""
 
     backbone: str = "res12"
@@ -69,8 +65,8 @@ class PretrainConfig(Optimisation):
     eval_every: int = 5
 
 
-@dataclass(frozen=True)
-class MetaConfig(Optimisation):
+@dataclass(frozen=True, kw_only=True)
+class MetaConfig(FewShotConfig):
     """Stage 2: episodes; the defaults are the paper's for ProtoNet."""
 
     head: str = "protonet"
@@ -96,18 +92,22 @@ class MetaConfig(Optimisation):
         super().__post_init__()
         if self.way < 2 or self.query < 1 or not self.shot or min(self.shot) < 1:
             raise ConfigError(f"way {self.way}, shot {self.shot}, query {self.query} make no episode")
-        if self.tasks < 1 or self.episodes_per_epoch < self.tasks:
-            raise ConfigError(
-                f"tasks {self.tasks} must lie between 1 and episodes_per_epoch {self.episodes_per_epoch}"
-            )
+        if not 1 <= self.tasks <= self.episodes_per_epoch:
+            raise ConfigError(f"tasks {self.tasks} is not within 1 and episodes_per_epoch {self.episodes_per_epoch}")
 
     @property
     def steps_per_epoch(self) -> int:
         return self.episodes_per_epoch // self.tasks
 
-    @property
-    def metric(self) -> str:
-        return "euclidean" if self.use_euclidean else "cosine"
+    def head_settings(self) -> dict[str, Any]:
+        """What `build_head` needs to make this head again."""
+        known = {
+            "metric": "euclidean" if self.use_euclidean else "cosine",
+            "temperature": self.temperature,
+            "temperature2": self.temperature2,
+        }
+        used = {"protonet": ("metric", "temperature"), "feat": ("metric", "temperature", "temperature2")}
+        return {name: known[name] for name in used.get(self.head, ())}
 
 
 # The paper's FEAT arguments (its appendix "FSL model training"), and its ProtoNet arguments.
