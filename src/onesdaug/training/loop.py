@@ -92,7 +92,7 @@ class Loop:
         if stage.score_start and p.step == 0:
             p.start = stage.scores(self.validated)
             self._keep(p.start["score"])
-            self.log("before training: " + _shown(p.start))
+            self.log(f"before training:{_shown(p.start)}")
         stage.train_mode()
         started = saved = time.monotonic()
         before, first = p.seconds, p.step
@@ -145,8 +145,8 @@ class Loop:
         if scores.get("score", math.inf) > p.best:
             self._keep(scores.get("score", p.best))
         p.history.append({"step": p.step, "loss": round(value, 4), **{k: round(v, 4) for k, v in scores.items()}})
-        epoch, shown = p.step / self.stage.steps_per_epoch, " ".join((f"loss {value:.4f}", _shown(scores)))
-        self.log(f"epoch {epoch:.0f} step {p.step}/{total} {shown} | {self.steps_per_second:.1f} steps/s")
+        place = f"epoch {p.step / self.stage.steps_per_epoch:.0f} step {p.step}/{total}"
+        self.log(f"{place} loss {value:.4f}{_shown(scores)} | {self.steps_per_second:.1f} steps/s")
 
     def _keep(self, score: float) -> None:
         self.progress.best, self.progress.best_step = score, self.progress.step
@@ -178,4 +178,4 @@ class Loop:
 
 
 def _shown(scores: dict[str, float]) -> str:
-    return " ".join(f"{name} {value:.2f}" for name, value in scores.items())
+    return "".join(f" {name} {value:.2f}" for name, value in scores.items())

@@ -178,8 +178,7 @@ class PocketTraining:
         with _seeded(name):
             stage = build()
             batch, seconds = stage.config.batch, stage.config.seconds
-            length = f"{stage.steps} steps" if seconds is None else f"as many steps as fit {seconds:g} s"
-            self.log(f"{name}: {length}, batches of {batch}")
+            self.log(f"{name}: {f'{stage.steps}' if seconds is None else f'{seconds:g} s of'} steps of {batch}")
             loop = fit(
                 stage, self.state, name, seconds=seconds, deadline=self.deadline, save_seconds=90.0, log=self.log
             )
