@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
 from onesdaug.training.loop import fit
-from onesdaug.training.stage import Stage, StageSettings
+from onesdaug.training.settings import StageSettings
+from onesdaug.training.stage import Stage
+
+
+@dataclass(frozen=True)
+class Settings(StageSettings):
+    lr: float = 0.1
+    warmup_epochs: float = 0.0
+    ema: float = 0.0
+    eval_every: int = 1
+    seed: int = 0
 
 
 class Counting(Stage):
@@ -18,7 +29,7 @@ class Counting(Stage):
 
     def __init__(self, ema: float, scores: list[float] | None = None) -> None:
         torch.manual_seed(0)
-        self.config = StageSettings(lr=0.1, ema=ema)
+        self.config = Settings(ema=ema)
         self.model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
         self.found = scores
         self._seen: dict[int, dict[str, Tensor]] = {}

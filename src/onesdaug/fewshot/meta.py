@@ -54,12 +54,13 @@ class MetaTraining(FewShotStage):
     def __init__(
         self, config: MetaConfig, init: Path | str, train: Dataset, val: Dataset, device: torch.device, log: Log = say
     ) -> None:
-        self.backbone, encoder, preprocess, self.init = _start(init, config)
+        self.backbone, encoder, preprocess, source = _start(init, config)
         super().__init__(config, preprocess, train, val, device)
         encoder.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.config = self._calibrated(config, encoder, log)
         self.model = FewShotModel(encoder, self._head(self.config, encoder.dim))
-        self.steps_per_epoch = config.steps_per_epoch
+        self.steps_per_epoch, self.per_step = config.steps_per_epoch, config.tasks
+        self.facts = {"head": {"name": config.head, "settings": self.config.head_settings()}, "init": source}
         self._episodes: tuple[int, list[tuple[Tensor, Tensor]]] | None = None
         self.train_mode()
 
@@ -125,14 +126,8 @@ class MetaTraining(FewShotStage):
         adam = c.optimizer == "adam" or (c.optimizer == "auto" and self.backbone == "convnet")
         return self.build_optimizer(groups, adam)
 
-    def per_step(self) -> int:
-        return self.config.tasks
-
     def parts(self) -> dict[str, nn.Module]:
         return {"encoder": self.model.encoder, "head": self.model.head}
-
-    def facts(self) -> dict[str, Any]:
-        return {"head": {"name": self.config.head, "settings": self.config.head_settings()}, "init": self.init}
 
 
 def _start(init: Path | str, config: MetaConfig) -> tuple[str, Backbone, Preprocess, str]:

@@ -56,7 +56,7 @@ class Pretraining(FewShotStage):
         self.model = BaseClassifier(config, train.n_classes).to(device)
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         super().__init__(config, self.model.encoder.default_preprocess, train, val, device, config.rotate)
-        self.backbone = config.backbone
+        self.backbone, self.per_step, self.facts = config.backbone, config.batch, {"head": None}
         self.labels = torch.from_numpy(train.labels).to(device)
         self.steps_per_epoch = max(1, len(train) // config.batch)
         self._order: tuple[int, Tensor] | None = None
@@ -96,9 +96,6 @@ class Pretraining(FewShotStage):
     def optimizer(self) -> torch.optim.Optimizer:
         groups = [{"params": list(self.model.parameters()), "lr": self.config.lr}]
         return self.build_optimizer(groups, adam=self.config.optimizer == "adam")
-
-    def per_step(self) -> int:
-        return self.config.batch
 
     def parts(self) -> dict[str, nn.Module]:
         return {"encoder": self.model.encoder}

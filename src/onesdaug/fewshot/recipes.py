@@ -1,4 +1,7 @@
-"""What training can be told, with the paper's defaults, and the recipes behind the released checkpoints."""
+"""What training can be told, with the paper's defaults, and the recipes behind the released checkpoints.
+
+Plain dataclasses: they travel to machines that have torch and little else.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +9,24 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from onesdaug.errors import ConfigError
-from onesdaug.training.stage import StageSettings
+from onesdaug.training.settings import StageSettings
 
 Optimizer = Literal["auto", "sgd", "adam"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class FewShotConfig(StageSettings):
+@dataclass(frozen=True)
+class Optimisation(StageSettings):
     """What both stages share."""
 
+    lr: float
     scheduler: Literal["cosine", "step"]
     step_size: int = 20  # epochs between two multiplications by gamma (scheduler "step")
     gamma: float = 0.2
     momentum: float = 0.9
     weight_decay: float = 5e-4
     optimizer: Optimizer = "sgd"
+    warmup_epochs: float = 0.0
+    ema: float = 0.0  # decay of the averaged weights that are validated and kept; 0: the weights themselves
     crop_scale: tuple[float, float] = (0.2, 1.0)
     jitter: float = 0.4
     resize: int | None = None  # evaluation: short side before the 84 crop; None: the benchmark's own
@@ -28,6 +34,8 @@ class FewShotConfig(StageSettings):
     eval_shots: tuple[int, ...] = (1, 5)
     eval_query: int = 15
     num_eval_episodes: int = 200
+    eval_every: int = 1  # epochs
+    seed: int = 0
 
     def __post_init__(self) -> None:
         for name in ("lr", "gamma"):
@@ -46,8 +54,8 @@ class FewShotConfig(StageSettings):
         return super().lr_scale(step, steps_per_epoch, total)
 
 
-@dataclass(frozen=True, kw_only=True)
-class PretrainConfig(FewShotConfig):
+@dataclass(frozen=True)
+class PretrainConfig(Optimisation):
     """Stage 1: a plain classifier over the base classes."""
 
     backbone: str = "res12"
@@ -65,8 +73,8 @@ class PretrainConfig(FewShotConfig):
     eval_every: int = 5
 
 
-@dataclass(frozen=True, kw_only=True)
-class MetaConfig(FewShotConfig):
+@dataclass(frozen=True)
+class MetaConfig(Optimisation):
     """Stage 2: episodes; the defaults are the paper's for ProtoNet."""
 
     head: str = "protonet"
@@ -92,8 +100,10 @@ class MetaConfig(FewShotConfig):
         super().__post_init__()
         if self.way < 2 or self.query < 1 or not self.shot or min(self.shot) < 1:
             raise ConfigError(f"way {self.way}, shot {self.shot}, query {self.query} make no episode")
-        if not 1 <= self.tasks <= self.episodes_per_epoch:
-            raise ConfigError(f"tasks {self.tasks} is not within 1 and episodes_per_epoch {self.episodes_per_epoch}")
+        if self.tasks < 1 or self.episodes_per_epoch < self.tasks:
+            raise ConfigError(
+                f"tasks {self.tasks} must lie between 1 and episodes_per_epoch {self.episodes_per_epoch}"
+            )
 
     @property
     def steps_per_epoch(self) -> int:

@@ -14,7 +14,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.data.device_augment import DeviceAugment
 from onesdaug.encoders.checkpoint import join, save_checkpoint
 from onesdaug.encoders.preprocess import Preprocess
-from onesdaug.fewshot.recipes import FewShotConfig
+from onesdaug.fewshot.recipes import Optimisation
 from onesdaug.fewshot.validate import Validator
 from onesdaug.training.loop import fit
 from onesdaug.training.stage import Log, Stage, say
@@ -23,12 +23,14 @@ from onesdaug.training.stage import Log, Stage, say
 class FewShotStage(Stage):
     kind: str
     unit: str  # what a step is counted in
+    per_step: int  # how many of them it takes
     epochs_field: str  # the setting that holds the number of epochs
-    config: FewShotConfig
+    config: Optimisation
     backbone: str
+    facts: dict[str, Any]  # what the card says of this stage alone
 
     def __init__(
-        self, config: FewShotConfig, preprocess: Preprocess, train: Dataset, val: Dataset, device: torch.device,
+        self, config: Optimisation, preprocess: Preprocess, train: Dataset, val: Dataset, device: torch.device,
         rotate: float = 0.0,
     ) -> None:  # fmt: skip
         self.config, self.device, self.train, self.val = config, device, train, val
@@ -59,19 +61,9 @@ class FewShotStage(Stage):
             groups, lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, nesterov=c.momentum > 0, fused=fused
         )
 
-    # ---- what the checkpoint says ---------------------------------------------------------------------------------
-
-    def per_step(self) -> int:
-        """How many of `unit` a step takes."""
-        raise NotImplementedError
-
     def parts(self) -> dict[str, nn.Module]:
-        """The modules that are kept."""
+        """The modules that the checkpoint keeps."""
         raise NotImplementedError
-
-    def facts(self) -> dict[str, Any]:
-        """What the card says of this stage alone."""
-        return {"head": None}
 
     def final_scores(self) -> dict[str, float]:
         return self.scores(self.model)
@@ -103,10 +95,10 @@ def train_stage(
         "commit": commit(),
         "validation": {**scores, "episodes": config.num_eval_episodes},
         "seconds": round(progress.seconds, 1),
-        f"{stage.unit}_per_second": round(loop.steps_per_second * stage.per_step(), 1),
+        f"{stage.unit}_per_second": round(loop.steps_per_second * stage.per_step, 1),
         "machine": describe_machine(stage.device),
         "history": progress.history,
-        **stage.facts(),
+        **stage.facts,
     }
     return save_checkpoint(out, join(stage.parts()), card, half)
 

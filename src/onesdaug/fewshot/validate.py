@@ -10,7 +10,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.fewshot.episodes import sample_episodes
 from onesdaug.fewshot.heads import Head
-from onesdaug.fewshot.recipes import FewShotConfig
+from onesdaug.fewshot.recipes import Optimisation
 from onesdaug.training.stage import mixed_precision
 
 TEMPERATURES = tuple(2.0**k for k in range(-6, 11))
@@ -20,7 +20,7 @@ class Validator:
     """The same episodes of the same images every time it is asked; networks are left in eval mode."""
 
     def __init__(
-        self, data: Dataset, preprocess: Preprocess, device: torch.device, config: FewShotConfig, seed: int = 1
+        self, data: Dataset, preprocess: Preprocess, device: torch.device, config: Optimisation, seed: int = 1
     ) -> None:
         self.images = torch.from_numpy(data.images).to(device)
         self.preprocess, self.device = preprocess, device

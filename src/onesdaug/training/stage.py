@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+
+from onesdaug.training.settings import StageSettings
 
 Log = Callable[[str], None]
 
 
 def say(text: str) -> None:
     print(text, flush=True)
-
-
-@dataclass(frozen=True, kw_only=True)
-class StageSettings:
-    """What every stage can be told. Plain dataclasses: they travel to machines that have torch and little else."""
-
-    lr: float
-    weight_decay: float = 0.0
-    warmup_epochs: float = 0.0
-    ema: float = 0.0  # decay of the averaged weights that are validated and kept; 0: the weights themselves
-    eval_every: int = 1  # epochs
-    seed: int = 0
-
-    def lr_scale(self, step: int, steps_per_epoch: int, total: int) -> float:
-        """Warm-up, then cosine to zero."""
-        warmup = self.warmup_epochs * steps_per_epoch
-        if step < warmup:
-            return (step + 1) / (warmup + 1)
-        return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, total - warmup)))
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class Stage:

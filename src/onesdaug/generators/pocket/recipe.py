@@ -8,20 +8,23 @@ from typing import Any
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket.condition import WIDTHS
 from onesdaug.generators.pocket.networks import PocketConfig
-from onesdaug.training.stage import StageSettings
+from onesdaug.training.settings import StageSettings
 
 EPOCH = 100  # steps that the loop calls an epoch: how often it logs
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class StageConfig(StageSettings):
     """One stage's optimisation. `seconds` sets the number of steps to what fits the machine instead."""
 
     steps: int
     batch: int
+    lr: float
     ema: float = 0.999
+    weight_decay: float = 0.0
     seconds: float | None = None
     warmup_epochs: float = 3.0
+    seed: int = 0
     eval_every: int = 5
 
     def __post_init__(self) -> None:
@@ -29,7 +32,7 @@ class StageConfig(StageSettings):
             raise ConfigError(f"steps, batch and lr must be positive: {self}")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class DenoiserConfig(StageConfig):
     """How the denoiser is told about the original image, and its perceptual polish."""
 
