@@ -82,8 +82,8 @@ def embed_all(
         with progress(len(dataset), "images", "embedding") as bar:
             for start in range(0, len(dataset), chunk):
                 pictures = _Chunk(dataset, slice(start, start + chunk), maker, k, seed)
-                worked = [job.embed(pictures) for job in missing]
-                bar.advance(*((len(pictures), 0) if any(worked) else (0, len(pictures))))
+                made = sum(job.embed(pictures) for job in missing)
+                bar.advance(len(pictures) if made else 0, skipped=0 if made else len(pictures))
     for job in missing:
         job.join(torch.as_tensor(dataset.labels))
     return {job.output: FeatureBank.load(job.output) for job in jobs}

@@ -73,7 +73,7 @@ class MetaTraining(FewShotStage):
         if config.head not in ("protonet", "feat") or config.temperature is not None:
             return config if config.temperature2 else replace(config, temperature2=config.temperature)
         probe = self._head(replace(config, temperature=1.0, temperature2=1.0), encoder.dim)
-        best = self.validator.best_temperature(self.validator.embed(encoder), probe)
+        best = self.best_temperature(self.val_features(encoder), probe)
         log(f"temperature {best:g} fits the pretrained features best")
         return replace(config, temperature=best, temperature2=config.temperature2 or best)
 
@@ -115,7 +115,7 @@ class MetaTraining(FewShotStage):
 
     def scores(self, model: nn.Module) -> dict[str, float]:
         assert isinstance(model, FewShotModel)
-        found = self.validator.accuracy(self.validator.embed(model.encoder), model.head)
+        found = self.accuracy(self.val_features(model.encoder), model.head)
         return {"score": sum(found.values()) / len(found), **{f"{k}shot": v for k, v in found.items()}}
 
     def optimizer(self) -> torch.optim.Optimizer:

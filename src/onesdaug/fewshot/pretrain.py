@@ -83,9 +83,8 @@ class Pretraining(FewShotStage):
 
     def scores(self, model: nn.Module) -> dict[str, float]:
         assert isinstance(model, BaseClassifier)
-        features = self.validator.embed(model.encoder)
-        cosine = self.validator.accuracy(features, ProtoNet("cosine"))
-        euclid = self.validator.accuracy(features, ProtoNet("euclidean"))
+        features = self.val_features(model.encoder)
+        cosine, euclid = (self.accuracy(features, ProtoNet(metric)) for metric in ("cosine", "euclidean"))
         # nearest mean by cosine is what predicts accuracy after meta-training; norms are not trained for yet
         return {
             "score": sum(cosine.values()) / len(cosine),
@@ -108,8 +107,8 @@ class Pretraining(FewShotStage):
         """
         found: dict[float, tuple[Preprocess, dict[str, float]]] = {}
         for resize in (self.config.resize,) if self.config.resize else (92, 84):
-            self.validator.preprocess = replace(self.preprocess, resize=resize)
+            self.preprocess = replace(self.preprocess, resize=resize)
             scores = self.scores(self.model)
-            found[scores["score"]] = (self.validator.preprocess, scores)
+            found[scores["score"]] = (self.preprocess, scores)
         self.preprocess, scores = found[max(found)]
         return scores

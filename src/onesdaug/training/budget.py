@@ -21,6 +21,7 @@ def fit_to_budget(stage: Stage, seconds: float, plan: Path, log: Log, warm: int 
     if plan.is_file():
         chosen = json.loads(plan.read_text())
     else:
+        log(f"budget {seconds:.0f} s: measuring how many epochs fit")
         began = time.monotonic()
         per_step, per_eval = _measure(stage, seconds, warm, timed)
         left = 0.97 * (seconds - (time.monotonic() - began)) - stage.validations * per_eval

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from onesdaug.common.files import whole_file
+from onesdaug.common.progress import progress
 from onesdaug.errors import DataError
 from onesdaug.training.budget import fit_to_budget
 from onesdaug.training.stage import Log, Stage, mix, own_randomness, say
@@ -96,9 +97,11 @@ class Loop:
         stage.train_mode()
         started = saved = time.monotonic()
         before, first = p.seconds, p.step
-        with own_randomness():
+        with own_randomness(), progress(total, "steps") as bar:
+            bar.advance(0, skipped=first)
             while p.step < total:
                 loss = self._step(total)
+                bar.advance()
                 self.steps_per_second = (p.step - first) / max(1e-9, time.monotonic() - started)
                 if p.step % every == 0 or p.step == total:
                     self._validate(loss, total)

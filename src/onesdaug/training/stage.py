@@ -8,13 +8,11 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from onesdaug.common.progress import log
 from onesdaug.training.settings import StageSettings
 
 Log = Callable[[str], None]
-
-
-def say(text: str) -> None:
-    print(text, flush=True)
+say: Log = log.info
 
 
 class Stage:
