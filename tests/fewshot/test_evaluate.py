@@ -64,9 +64,9 @@ def test_oracle_equals_a_loop_over_its_views() -> None:
     bank = make_bank(bank.features, bank.labels, source="oracle", k=3)
     episodes, use = Task(episodes=10).sample(bank.labels), ViewUse(2, 3, 0.4)
     features = features_for(bank, episodes, use)
-    assert isinstance(features, module.OracleFeatures)
+    assert features.oracle is not None
     f = bank.features[:, 0]
-    images, views = episodes.query[4, 1, 2], features.views.query[4, 1, 2]
+    images, views = episodes.query[4, 1, 2], features.oracle.query[4, 1, 2]
     expected = 0.4 * f[images] + 0.6 * f[views].mean(0)
     assert torch.allclose(features.query(slice(4, 5))[0, 1 * 15 + 2], expected, atol=1e-6)
     gains = evaluate(bank, ProtoNet(), [Task(episodes=300)], [use])

@@ -19,8 +19,8 @@ from onesdaug.fewshot.checkpoint import load_head
 from onesdaug.fewshot.meta import MetaTraining, meta_train
 from onesdaug.fewshot.pretrain import Pretraining, pretrain
 from onesdaug.fewshot.recipes import PAPER_FEAT, PAPER_PROTONET, MetaConfig, PretrainConfig
-from onesdaug.training.budget import Stage
-from onesdaug.training.loop import OutOfTime, lr_scale, mix
+from onesdaug.training.loop import OutOfTime
+from onesdaug.training.stage import Stage, mix
 
 PRETRAIN = PretrainConfig(
     backbone="convnet", epochs=3, batch=12, lr=0.05, eval_every=2, num_eval_episodes=20, eval_query=3, rotate=0.25,
@@ -217,8 +217,8 @@ def test_the_papers_arguments_are_the_defaults() -> None:
 
 def test_schedules_and_seeds() -> None:
     step = replace(PAPER_FEAT, warmup_epochs=0)
-    assert [lr_scale(step, e * 100, 100, 40_000) for e in (0, 39, 40, 80)] == [1, 1, 0.5, 0.25]
+    assert [step.lr_scale(e * 100, 100, 40_000) for e in (0, 39, 40, 80)] == [1, 1, 0.5, 0.25]
     cosine = replace(PRETRAIN, warmup_epochs=2)
-    assert lr_scale(cosine, 0, 10, 100) < lr_scale(cosine, 19, 10, 100) <= lr_scale(cosine, 20, 10, 100) == 1
-    assert lr_scale(cosine, 99, 10, 100) < 0.01
+    assert cosine.lr_scale(0, 10, 100) < cosine.lr_scale(19, 10, 100) <= cosine.lr_scale(20, 10, 100) == 1
+    assert cosine.lr_scale(99, 10, 100) < 0.01
     assert len({mix(s, a, b) for s in range(3) for a in range(3) for b in range(3)}) == 27

@@ -17,7 +17,7 @@ from onesdaug.errors import ConfigError, DataError
 from onesdaug.generators.pocket.generator import Pocket, is_pocket
 from onesdaug.generators.pocket.networks import Tokens
 from onesdaug.generators.pocket.recipe import RECIPES, SMOKE, STAGES, DenoiserConfig
-from onesdaug.generators.pocket.train_denoiser import DenoiserStage, Table
+from onesdaug.generators.pocket.train_denoiser import CropTable, DenoiserStage
 from onesdaug.generators.pocket.training import train
 from onesdaug.training.loop import Loop, OutOfTime
 from tests.conftest import make_image
@@ -184,17 +184,17 @@ class Recorder(torch.nn.Module):
 
 
 @pytest.fixture(scope="module")
-def table() -> Table:
+def table() -> CropTable:
     """Classes of 5, 3 and 4 images in mixed order; red is the class, green the image."""
     labels = np.array([0, 2, 1, 0, 0, 1, 2, 0, 1, 2, 0, 2])
     pictures = np.zeros((12, 84, 84, 3), np.uint8)
     pictures[..., 0], pictures[..., 1] = (80 * labels)[:, None, None], (20 * np.arange(12))[:, None, None]
     data = Dataset(pictures, labels, ("a", "b", "c"), tuple("0123456789xy"), "f00d")
     both: Any = Colours()
-    return Table(data, both, both, 32, 3, 2, CPU, chunk=5)
+    return CropTable(data, both, both, 32, 3, 2, CPU, chunk=5)
 
 
-def test_the_table_has_every_image_and_as_many_members_as_the_smallest_class(table: Table) -> None:
+def test_the_table_has_every_image_and_as_many_members_as_the_smallest_class(table: CropTable) -> None:
     assert table.latents.shape[:2] == (12, 3) and table.whole.shape[:2] == table.local.shape[:2] == (12, 2)
     assert table.members.shape == (3, 3)
     for label, members in enumerate(table.members):
@@ -203,7 +203,7 @@ def test_the_table_has_every_image_and_as_many_members_as_the_smallest_class(tab
     assert torch.allclose(table.whole[:, 1, 0].float() * 255 / 80, table.labels.float(), atol=0.01)
 
 
-def test_partners_are_of_the_same_class_and_some_rows_know_nothing(table: Table) -> None:
+def test_partners_are_of_the_same_class_and_some_rows_know_nothing(table: CropTable) -> None:
     config = DenoiserConfig(steps=2, batch=4000, lr=1e-3, target_views=3, condition_views=2)
     recorder: Any = Recorder()
     stage = DenoiserStage(config, recorder, table, Colours(), Colours(), CPU)  # type: ignore[arg-type]
@@ -222,7 +222,7 @@ def test_partners_are_of_the_same_class_and_some_rows_know_nothing(table: Table)
     assert abs(float(same.float().mean()) - config.same_class) < 0.03
 
 
-def test_features_are_standardised_by_the_base_classes(table: Table) -> None:
+def test_features_are_standardised_by_the_base_classes(table: CropTable) -> None:
     tokens = Tokens(replace(SMOKE.network, global_dim=3, local_dim=3))
     table.set_statistics(tokens)
     flat = table.whole[:, 0].float()

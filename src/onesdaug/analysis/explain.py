@@ -14,7 +14,7 @@ from onesdaug.analysis.faithfulness import Faithfulness, agreements, cosines, di
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.episodes import Episodes
-from onesdaug.fewshot.evaluate import EpisodeFeatures, StoredFeatures, Task, ViewUse, features_for
+from onesdaug.fewshot.evaluate import EpisodeFeatures, Task, ViewUse, features_for
 from onesdaug.fewshot.heads import Head
 from onesdaug.statistics import Paired, Summary, mean_ci, paired
 
@@ -198,7 +198,7 @@ def _answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> Tenso
 def _votes(bank: FeatureBank, head: Head, episodes: Episodes, use: ViewUse, original: Tensor) -> risk.Votes:
     """One classifier, the head with the use's support; original and views of a query vote."""
     members = [original]
-    features = StoredFeatures(bank, episodes, ViewUse(use.support, 0, use.original_weight))
+    features = EpisodeFeatures(bank, episodes, ViewUse(use.support, 0, use.original_weight))
     for column in range(1, 1 + use.query):
         features.query_table = bank.features[:, column].float()
         members.append(_answers(head, features, episodes))

@@ -15,8 +15,8 @@ from torch import Tensor
 from onesdaug.augment.operator import Augmenter
 from onesdaug.common.progress import track
 from onesdaug.data.dataset import Dataset
+from onesdaug.encoders.base import Encoder
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.fewshot.embed import Encoder
 from onesdaug.fewshot.views import as_batch
 from onesdaug.statistics import Summary, mean_ci
 

@@ -1,4 +1,4 @@
-"""The one interface of everything that looks: images in, features out."""
+"""The one interface of everything that looks: images in, features out. And of what can be trained to look."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ import torch
 from torch import Tensor, nn
 
 from onesdaug.encoders.preprocess import Preprocess
+
+
+class Backbone(nn.Module):
+    """A network that can be trained here: preprocessed images (B,3,crop,crop) → features (B,dim)."""
+
+    dim: int
+    default_preprocess: Preprocess
+
+    def anneal(self, progress: float) -> None:
+        """Told how far training is, from 0 to 1; for what is to come in slowly."""
 
 
 class Encoder:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from onesdaug.common.files import whole_folder
 from onesdaug.errors import DataError, WeightsMissing
@@ -78,6 +78,11 @@ def load_checkpoint(folder: Path | str) -> tuple[dict[str, Tensor], dict[str, An
     if weights_fingerprint(tensors) != card["weights"]:
         raise DataError(f"the weights in {folder} are not those its card names; a shard is missing or damaged")
     return {k: v.float() if v.is_floating_point() else v for k, v in tensors.items()}, card
+
+
+def join(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:
+    """All tensors of several modules, each behind its module's name."""
+    return {f"{name}.{key}": value for name, module in modules.items() for key, value in module.state_dict().items()}
 
 
 def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from onesdaug.encoders.base import Encoder
+from onesdaug.encoders.base import Backbone, Encoder
 from onesdaug.encoders.checkpoint import load_checkpoint, part, weights_fingerprint
 from onesdaug.encoders.convnet import ConvNet
 from onesdaug.encoders.preprocess import Preprocess
@@ -24,7 +24,7 @@ from onesdaug.errors import ConfigError
 BACKBONES = ("convnet", "res12")
 
 
-def build_backbone(name: str, seed: int | None = None) -> ConvNet | Res12:
+def build_backbone(name: str, seed: int | None = None) -> Backbone:
     """An untrained backbone; with a seed, always the same one, and the global random stream is left alone."""
     if name not in BACKBONES:
         raise ConfigError(f"backbone {name!r} is none of {', '.join(BACKBONES)}")

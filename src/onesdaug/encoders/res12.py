@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onesdaug.encoders.base import Backbone
 from onesdaug.encoders.preprocess import RES12_MEAN, RES12_STD, Preprocess
 
 
@@ -39,7 +40,7 @@ class DropBlock(nn.Module):
         return x * keep * scale.to(x.dtype)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """Three convolutions, a projected shortcut, pooling, and this block's way of dropping."""
 
     def __init__(self, inputs: int, width: int, drop: nn.Module) -> None:
@@ -62,7 +63,7 @@ class Block(nn.Module):
         return dropped
 
 
-class Res12(nn.Module):
+class Res12(Backbone):
     dim = 640
     default_preprocess = Preprocess(mean=RES12_MEAN, std=RES12_STD)
 
@@ -72,10 +73,10 @@ class Res12(nn.Module):
         super().__init__()
         a, b, c, d = widths
         self.blocks = nn.Sequential(
-            Block(3, a, nn.Dropout(drop_rate)),
-            Block(a, b, nn.Dropout(drop_rate)),
-            Block(b, c, DropBlock(drop_rate, block_size)),
-            Block(c, d, DropBlock(drop_rate, block_size)),
+            ResidualBlock(3, a, nn.Dropout(drop_rate)),
+            ResidualBlock(a, b, nn.Dropout(drop_rate)),
+            ResidualBlock(b, c, DropBlock(drop_rate, block_size)),
+            ResidualBlock(c, d, DropBlock(drop_rate, block_size)),
         )
         self.dim = d
         for module in self.modules():

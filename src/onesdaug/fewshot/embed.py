@@ -1,4 +1,4 @@
-"""Embed a data set and its views once, in chunks that survive a kill, into a feature bank.
+"""Embed a data set and its views once, in chunks that survive a kill, into feature banks.
 
 Networks of up to `FRAME` pixels (FEAT's backbones, pocket) get the data set's working size, which FEAT's protocol
 resizes to anyway. Encoders and generators that look at more (ViT, Stable Diffusion) get the files' own pixels, and the
@@ -13,7 +13,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from PIL import Image
@@ -25,6 +25,7 @@ from onesdaug.common.progress import progress
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.decode import is_whole, originals
 from onesdaug.data.pixels import to_tensor
+from onesdaug.encoders.base import Encoder
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.bank import ORACLE, SCHEMA, BankInfo, FeatureBank, to_dtype
 from onesdaug.fewshot.views import Views, as_batch
@@ -33,27 +34,8 @@ FRAME = 96  # px, the side up to which the working size serves
 WHOLE_CHUNK = 256  # whole images take more memory than squares of the working size
 
 
-class Encoder(Protocol):
-    """A frozen network with its own preprocessing; the fingerprint names its weights."""
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    @property
-    def short_side(self) -> int:
-        """What it resizes the short side of an image to."""
-
-    def embed(self, images: Tensor) -> Tensor:
-        """(B, 3, H, W) in [0, 1] -> (B, d)."""
-
-
 def embed(
-    dataset: Dataset,
-    encoder: Encoder,
-    output: Path,
-    views: Views | str | None = None,
-    k: int = 0,
-    **settings: Any,
+    dataset: Dataset, encoder: Encoder, output: Path, views: Views | str | None = None, k: int = 0, **settings: Any
 ) -> FeatureBank:
     """Write the bank at `output` and open it; `views` is a maker of views, `"oracle"`, or None for originals only."""
     return embed_all(dataset, {output: encoder}, views, k, **settings)[output]
@@ -77,79 +59,56 @@ def embed_all(
     Chunks lie beside the outputs until all are done, each under a name that hashes its images and all settings: a
     rerun takes up what a killed run left, and never what another setting made.
     """
-    if (views is None) != (k == 0) or k < 0:
-        raise ConfigError(f"k={k} does not go with views={'none' if views is None else 'given'}: k ≥ 1 needs views")
-    if isinstance(views, str):
-        if views != ORACLE:
-            raise ConfigError(f"views must be a maker of views, {ORACLE!r} or None, not {views!r}")
-        about, maker = {"source": ORACLE}, None
-    else:
-        about, maker = (views.describe() if views else {"source": "none"}), views
-    pixels = Pixels(dataset, encoders.values(), maker)
-    banks: dict[Path, FeatureBank] = {}
-    jobs = []
+    about, maker = _described(views, k)
+    wide_views = maker is not None and maker.side > FRAME
+    wide = wide_views or any(encoder.short_side > FRAME for encoder in encoders.values())
+    any_whole = wide and bool(dataset.members) and not is_whole(dataset)
+    jobs: list[_Job] = []
     for output, encoder in encoders.items():
+        wide = encoder.short_side > FRAME
+        whole = (any_whole and wide, any_whole and (wide or wide_views))
         info = BankInfo(
             class_names=tuple(dataset.class_names),
             ids=tuple(dataset.ids),
             data=dataset.fingerprint,
             encoder=encoder.fingerprint,
-            views={**about, "k": k, **({"pixels": "whole images"} if pixels.of_views(encoder) else {})},
+            views={**about, "k": k, **({"pixels": "whole images"} if whole[1] else {})},
             seed=seed,
             commit=commit,
         )
-        if output.is_file():
-            there = FeatureBank.load(output)
-            if _identity(there.info, there.features.dtype) == _identity(info, dtype):
-                banks[output] = there
-                continue
-        jobs.append(_Job(encoder, output, info, dtype, (known or {}).get(output)))
-    if not jobs:
-        return banks
-    chunk = min(chunk, WHOLE_CHUNK) if pixels.any_whole else chunk
-    with progress(len(dataset), "images", "embedding") as bar:
-        for start in range(0, len(dataset), chunk):
-            rows = slice(start, min(start + chunk, len(dataset)))
-            content = dataset.images[rows].tobytes()
-            waiting = [(job, file) for job in jobs if not (file := job.part(start, content)).is_file()]
-            if waiting:
-                seen = Chunk(dataset, rows, maker, k, seed)
-                for job, file in waiting:
-                    first = None if job.known is None else job.known[rows]
-                    whole = pixels.of_original(job.encoder), pixels.of_views(job.encoder)
-                    features = to_dtype(_encode(job.encoder, seen, whole, first), dtype)
-                    with whole_file(file) as temporary:
-                        save_file({"features": features}, temporary)
-            count = rows.stop - start
-            bar.advance(count if waiting else 0, skipped=0 if waiting else count)
-    for job in jobs:
-        features = torch.cat([load_file(file)["features"] for file in job.files])
-        FeatureBank(features, torch.as_tensor(dataset.labels), job.info).save(job.output)
-        shutil.rmtree(job.parts)
-        banks[job.output] = FeatureBank.load(job.output)
-    return banks
+        jobs.append(_Job(encoder, output, info, dtype, whole, (known or {}).get(output)))
+    if missing := [job for job in jobs if not job.finished()]:
+        chunk = min(chunk, WHOLE_CHUNK) if any_whole else chunk
+        with progress(len(dataset), "images", "embedding") as bar:
+            for start in range(0, len(dataset), chunk):
+                pictures = _Chunk(dataset, slice(start, start + chunk), maker, k, seed)
+                made = sum(job.embed(pictures) for job in missing)
+                bar.advance(len(pictures) if made else 0, skipped=0 if made else len(pictures))
+    for job in missing:
+        job.join(torch.as_tensor(dataset.labels))
+    return {job.output: FeatureBank.load(job.output) for job in jobs}
 
 
-class Pixels:
-    """Who looks at whole images, and who at squares of the working size."""
-
-    def __init__(self, dataset: Dataset, encoders: Iterable[Encoder], maker: Views | None) -> None:
-        self._maker = maker is not None and maker.side > FRAME
-        wide = self._maker or any(encoder.short_side > FRAME for encoder in encoders)
-        self.any_whole = wide and bool(dataset.members) and not is_whole(dataset)
-
-    def of_original(self, encoder: Encoder) -> bool:
-        return self.any_whole and encoder.short_side > FRAME
-
-    def of_views(self, encoder: Encoder) -> bool:
-        return self.any_whole and (self._maker or encoder.short_side > FRAME)
+def _described(views: Views | str | None, k: int) -> tuple[dict[str, Any], Views | None]:
+    """What a bank says of its views, and who makes them; nobody does for an oracle, whose views are other images."""
+    if (views is None) != (k == 0) or k < 0:
+        raise ConfigError(f"k={k} does not go with views={'none' if views is None else 'given'}: k ≥ 1 needs views")
+    if isinstance(views, str):
+        if views != ORACLE:
+            raise ConfigError(f"views must be a maker of views, {ORACLE!r} or None, not {views!r}")
+        return {"source": ORACLE}, None
+    return (views.describe() if views else {"source": "none"}), views
 
 
-class Chunk:
+class _Chunk:
     """Some images and their views, in squares or whole; each is made when the first encoder asks for it."""
 
     def __init__(self, dataset: Dataset, rows: slice, maker: Views | None, k: int, seed: int) -> None:
         self.dataset, self.rows, self.maker, self.k, self.seed = dataset, rows, maker, k, seed
+        self.content = dataset.images[rows].tobytes()
+
+    def __len__(self) -> int:
+        return len(self.dataset.images[self.rows])
 
     def original(self, whole: bool) -> Tensor | list[Image.Image]:
         return self._files if whole else as_batch(self.dataset.images[self.rows])
@@ -176,33 +135,51 @@ class Chunk:
 
 
 class _Job:
-    """One bank that is being made."""
+    """One bank to be made; `whole`: whether its encoder sees whole images, as originals and as views."""
 
     def __init__(
-        self, encoder: Encoder, output: Path, info: BankInfo, dtype: torch.dtype, known: Tensor | None
-    ) -> None:
-        self.encoder, self.output, self.info, self.known = encoder, output, info, known
-        self.base = _identity(info, dtype).encode()
+        self, encoder: Encoder, output: Path, info: BankInfo, dtype: torch.dtype, whole: tuple[bool, bool],
+        known: Tensor | None,
+    ) -> None:  # fmt: skip
+        self.encoder, self.output, self.info, self.dtype = encoder, output, info, dtype
+        self.whole, self.known, self.identity = whole, known, _identity(info, dtype)
         self.parts = output.with_name(output.name + ".parts")
-        self.parts.mkdir(parents=True, exist_ok=True)
         self.files: list[Path] = []
 
-    def part(self, start: int, content: bytes) -> Path:
-        """The next chunk's file."""
-        key = hashlib.blake2b(self.base + content, digest_size=16).hexdigest()
-        self.files.append(self.parts / f"{start:08d}-{key}.safetensors")
-        return self.files[-1]
+    def finished(self) -> bool:
+        if not self.output.is_file():
+            return False
+        there = FeatureBank.load(self.output)
+        return _identity(there.info, there.features.dtype) == self.identity
+
+    def embed(self, chunk: _Chunk) -> bool:
+        """Write the features of a chunk; False where a run before did."""
+        key = hashlib.blake2b(self.identity.encode() + chunk.content, digest_size=16).hexdigest()
+        file = self.parts / f"{chunk.rows.start:08d}-{key}.safetensors"
+        self.files.append(file)
+        if file.is_file():
+            return False
+        known = None if self.known is None else self.known[chunk.rows]
+        features = to_dtype(_encode(self.encoder, chunk, self.whole, known), self.dtype)
+        with whole_file(file) as temporary:
+            save_file({"features": features}, temporary)
+        return True
+
+    def join(self, labels: Tensor) -> None:
+        features = torch.cat([load_file(file)["features"] for file in self.files])
+        FeatureBank(features, labels, self.info).save(self.output)
+        shutil.rmtree(self.parts)
 
 
 @torch.inference_mode()
-def _encode(encoder: Encoder, chunk: Chunk, whole: tuple[bool, bool], known: Tensor | None = None) -> Tensor:
+def _encode(encoder: Encoder, chunk: _Chunk, whole: tuple[bool, bool], known: Tensor | None = None) -> Tensor:
     """(B, 1+K, d), column by column, so that a batch is never larger than B; `whole`: the original, the views."""
-    columns = [_look(encoder, chunk.original(whole[0])) if known is None else known.float()]
-    columns += [_look(encoder, column) for column in chunk.views(whole[1])]
+    columns = [_features(encoder, chunk.original(whole[0])) if known is None else known.float()]
+    columns += [_features(encoder, column) for column in chunk.views(whole[1])]
     return torch.stack(columns, dim=1)
 
 
-def _look(encoder: Encoder, images: Tensor | Sequence[Image.Image]) -> Tensor:
+def _features(encoder: Encoder, images: Tensor | Sequence[Image.Image]) -> Tensor:
     """Features of a batch, or of pictures of any sizes, on the host."""
     if isinstance(images, Tensor):
         return encoder.embed(images).float().cpu()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -67,49 +67,31 @@ class Result:
         return asdict(self)
 
 
-class EpisodeFeatures(Protocol):
-    """The features of a run of episodes: support (B, N, S, d) and class-major queries (B, N·Q, d)."""
+class EpisodeFeatures:
+    """The features of a run of episodes: support (B, N, S, d) and class-major queries (B, N·Q, d).
 
-    row_bytes: int  # bytes gathered per image
+    Views that belong to their image are combined with it once, and episodes look rows up. Oracle views are other
+    originals, drawn per episode from outside it, so images are combined per episode.
+    """
 
-    def support(self, chunk: slice) -> Tensor: ...
-    def query(self, chunk: slice) -> Tensor: ...
-
-
-class StoredFeatures:
-    """Views belong to their image: original and views are combined once per image, episodes only look rows up."""
-
-    def __init__(self, bank: FeatureBank, episodes: Episodes, use: ViewUse) -> None:
-        self.episodes = episodes
-        self.support_table = bank.combined(use.support, use.original_weight)
-        same = use.support == use.query
-        self.query_table = self.support_table if same else bank.combined(use.query, use.original_weight)
-        self.row_bytes = 4 * bank.dim
+    def __init__(self, bank: FeatureBank, episodes: Episodes, use: ViewUse, oracle: OracleViews | None = None) -> None:
+        self.episodes, self.oracle, self.weight = episodes, oracle, use.original_weight
+        support, query = (0, 0) if oracle else (use.support, use.query)
+        self.support_table = bank.combined(support, use.original_weight)
+        self.query_table = self.support_table if query == support else bank.combined(query, use.original_weight)
+        self.row_bytes = 4 * bank.dim * (1 + (max(use.support, use.query) if oracle else 0))  # gathered per image
 
     def support(self, chunk: slice) -> Tensor:
-        return _rows(self.support_table, self.episodes.support[chunk])
+        images = _rows(self.support_table, self.episodes.support[chunk])
+        return images if self.oracle is None else self._combine(images, self.oracle.support[chunk])
 
     def query(self, chunk: slice) -> Tensor:
-        return _rows(self.query_table, self.episodes.query[chunk].flatten(1))
+        images = _rows(self.query_table, self.episodes.query[chunk].flatten(1))
+        return images if self.oracle is None else self._combine(images, self.oracle.query[chunk].flatten(1, 2))
 
-
-class OracleFeatures:
-    """Views are other originals, drawn per episode from outside it, so images are combined per episode."""
-
-    def __init__(self, bank: FeatureBank, episodes: Episodes, views: OracleViews, original_weight: float) -> None:
-        self.table, self.episodes, self.views, self.weight = bank.combined(0), episodes, views, original_weight
-        self.row_bytes = 4 * bank.dim * (1 + max(views.support.shape[-1], views.query.shape[-1]))
-
-    def support(self, chunk: slice) -> Tensor:
-        return self._combine(self.episodes.support[chunk], self.views.support[chunk])
-
-    def query(self, chunk: slice) -> Tensor:
-        return self._combine(self.episodes.query[chunk].flatten(1), self.views.query[chunk].flatten(1, 2))
-
-    def _combine(self, images: Tensor, views: Tensor) -> Tensor:
-        originals = _rows(self.table, images)
+    def _combine(self, originals: Tensor, views: Tensor) -> Tensor:
         own, *others = shares(views.shape[-1], self.weight)
-        return originals * own + _rows(self.table, views).sum(-2) * others[0] if others else originals
+        return originals * own + _rows(self.support_table, views).sum(-2) * others[0] if others else originals
 
 
 def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> EpisodeFeatures:
@@ -117,11 +99,11 @@ def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Episode
     check_episodes(episodes, bank.labels)
     if max(use.support, use.query) > bank.k or min(use.support, use.query) < 0:
         raise ConfigError(f"{use.support} and {use.query} views asked for, the bank has {bank.k} per image")
-    if not bank.oracle:
-        return StoredFeatures(bank, episodes, use)
-    views = sample_oracle_views(episodes, bank.labels, use.support, use.query)
-    check_oracle_views(episodes, views, bank.labels)
-    return OracleFeatures(bank, episodes, views, use.original_weight)
+    views = None
+    if bank.oracle:
+        views = sample_oracle_views(episodes, bank.labels, use.support, use.query)
+        check_oracle_views(episodes, views, bank.labels)
+    return EpisodeFeatures(bank, episodes, use, views)
 
 
 def accuracies(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDArray[np.float64]:

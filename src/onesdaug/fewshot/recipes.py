@@ -5,16 +5,17 @@ Plain dataclasses: they travel to machines that have torch and little else.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from onesdaug.errors import ConfigError
+from onesdaug.training.settings import StageSettings
 
 Optimizer = Literal["auto", "sgd", "adam"]
 
 
 @dataclass(frozen=True)
-class Optimisation:
+class Optimisation(StageSettings):
     """What both stages share."""
 
     lr: float
@@ -46,8 +47,11 @@ class Optimisation:
         if not 0 <= self.ema < 1:
             raise ConfigError(f"ema must lie in [0,1), not {self.ema}")
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+    def lr_scale(self, step: int, steps_per_epoch: int, total: int) -> float:
+        """Warm-up, then cosine to zero or FEAT's steps."""
+        if self.scheduler == "step" and step >= self.warmup_epochs * steps_per_epoch:
+            return float(self.gamma ** (step // (self.step_size * steps_per_epoch)))
+        return super().lr_scale(step, steps_per_epoch, total)
 
 
 @dataclass(frozen=True)
@@ -105,9 +109,15 @@ class MetaConfig(Optimisation):
     def steps_per_epoch(self) -> int:
         return self.episodes_per_epoch // self.tasks
 
-    @property
-    def metric(self) -> str:
-        return "euclidean" if self.use_euclidean else "cosine"
+    def head_settings(self) -> dict[str, Any]:
+        """What `build_head` needs to make this head again."""
+        known = {
+            "metric": "euclidean" if self.use_euclidean else "cosine",
+            "temperature": self.temperature,
+            "temperature2": self.temperature2,
+        }
+        used = {"protonet": ("metric", "temperature"), "feat": ("metric", "temperature", "temperature2")}
+        return {name: known[name] for name in used.get(self.head, ())}
 
 
 # The paper's FEAT arguments (its appendix "FSL model training"), and its ProtoNet arguments.

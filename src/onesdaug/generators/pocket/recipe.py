@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
-from typing import Any, ClassVar, Literal
+from typing import Any
 
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket.condition import WIDTHS
 from onesdaug.generators.pocket.networks import PocketConfig
+from onesdaug.training.settings import StageSettings
 
 EPOCH = 100  # steps that the loop calls an epoch: how often it logs
 
 
 @dataclass(frozen=True)
-class StageConfig:
+class StageConfig(StageSettings):
     """One stage's optimisation. `seconds` sets the number of steps to what fits the machine instead."""
 
     steps: int
@@ -25,10 +26,6 @@ class StageConfig:
     warmup_epochs: float = 3.0
     seed: int = 0
     eval_every: int = 5
-    scheduler: ClassVar[Literal["cosine", "step"]] = "cosine"
-    step_size: ClassVar[int] = 1
-    gamma: ClassVar[float] = 1.0
-    momentum: ClassVar[float] = 0.9
 
     def __post_init__(self) -> None:
         if self.steps < 1 or self.batch < 1 or self.lr <= 0:

@@ -1,4 +1,4 @@
-"""Stage 2 of the pocket recipe: the autoencoder, by absolute error, feature distance and a whisper of KL."""
+"""Stage 2 of the pocket recipe: the autoencoder, by absolute error, feature distance and a small KL term."""
 
 from __future__ import annotations
 
@@ -10,51 +10,51 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.data.device_augment import DeviceAugment
 from onesdaug.generators.pocket.condition import SlimRes12
 from onesdaug.generators.pocket.networks import Autoencoder
-from onesdaug.generators.pocket.recipe import EPOCH, StageConfig
-from onesdaug.training.loop import mixed_precision
+from onesdaug.generators.pocket.recipe import StageConfig
+from onesdaug.generators.pocket.train_stage import PocketStage
+from onesdaug.training.stage import mixed_precision
 
 PERCEPTUAL = 0.5
 KL = 1e-6
 
 
-def feature_distance(eye: SlimRes12, made: Tensor, real: Tensor) -> Tensor:
+def feature_distance(encoder: SlimRes12, made: Tensor, real: Tensor) -> Tensor:
     """Mean squared distance of unit-length features over the places of blocks 1 to 4 (LPIPS without its weights)."""
     with torch.no_grad():
-        wanted = eye.maps(real)
+        wanted = encoder.maps(real)
     total = made.new_zeros(())
-    for got, want in zip(eye.maps(made), wanted, strict=True):
+    for got, want in zip(encoder.maps(made), wanted, strict=True):
         difference = F.normalize(got.float(), dim=1) - F.normalize(want.float(), dim=1)
         total = total + difference.square().sum(1).mean()
     return total / len(wanted)
 
 
-class AutoencoderStage:
-    """The data on the device and the loss of one step."""
-
-    steps_per_epoch = EPOCH
+class AutoencoderStage(PocketStage):
+    model: Autoencoder
 
     def __init__(
-        self, config: StageConfig, model: Autoencoder, eye: SlimRes12, size: int, train: Dataset, device: torch.device
-    ) -> None:
-        self.config, self.device = config, device
+        self, config: StageConfig, model: Autoencoder, encoder: SlimRes12, size: int, train: Dataset,
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        super().__init__(config, device)
         self.images = torch.from_numpy(train.images).to(device)
         self.model = model.to(device)
-        self.eye = eye.to(device).eval().requires_grad_(False)
+        self.encoder = encoder.to(device).eval().requires_grad_(False)
         self.augment = DeviceAugment(size, crop_scale=(0.4, 1.0), jitter=0.15)
 
     def loss(self, step: int) -> Tensor:
-        rows = torch.randint(len(self.images), (self.config.batch,), device=self.device)
+        rows = self.random_rows(len(self.images))
         x = self.augment(self.images[rows])[0]
         with mixed_precision(self.device):
             mean, logvar = self.model.posterior(x)
             z = mean + (0.5 * logvar).exp() * torch.randn_like(mean)
             made = self.model.decode(z * self.model.scale)
-            perceptual = feature_distance(self.eye, made, x)
+            perceptual = feature_distance(self.encoder, made, x)
         kl = 0.5 * (mean.square() + logvar.exp() - 1 - logvar).sum((1, 2, 3)).mean()
         return (made.float() - x).abs().mean() + PERCEPTUAL * perceptual + KL * kl
 
     def scores(self, model: nn.Module) -> dict[str, float]:
-        """PSNR of fixed images: a number to watch, nothing is chosen by it."""
+        """PSNR of fixed images: a number to watch."""
         assert isinstance(model, Autoencoder)
         with torch.no_grad():
             step = max(1, len(self.images) // 256)
@@ -62,7 +62,7 @@ class AutoencoderStage:
             size = self.augment.size
             x = F.interpolate(x, (size, size), mode="bilinear", align_corners=False)
             error = (model.decode(model.encode(x)).clamp(0, 1) - x).square().mean((1, 2, 3))
-            return {"score": float(-10 * error.log10().mean())}
+            return {"psnr": float(-10 * error.log10().mean())}
 
     def optimizer(self) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
@@ -71,8 +71,9 @@ class AutoencoderStage:
         )  # fmt: skip
 
     @torch.no_grad()
-    def set_scale(self, model: Autoencoder) -> None:
+    def finish(self) -> None:
         """Latents of unit variance are what the noise schedule expects."""
+        model = self.model
         model.scale.fill_(1.0)
         rows = torch.randperm(len(self.images), device=self.device)[:2048]
         z = torch.cat([model.encode(self.augment(self.images[part])[0]) for part in torch.split(rows, 256)])

@@ -12,11 +12,12 @@ from torch import Tensor, nn
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.device_augment import DeviceAugment
 from onesdaug.generators.pocket.condition import SlimRes12
-from onesdaug.generators.pocket.recipe import EPOCH, StageConfig
-from onesdaug.training.loop import mixed_precision
+from onesdaug.generators.pocket.recipe import StageConfig
+from onesdaug.generators.pocket.train_stage import PocketStage
+from onesdaug.training.stage import mixed_precision
 
 
-class Questions(nn.Module):
+class ClassAndTurn(nn.Module):
     """The encoder with one linear layer over the base classes and one over the four quarter turns."""
 
     def __init__(self, encoder: SlimRes12, n_classes: int) -> None:
@@ -30,30 +31,25 @@ class Questions(nn.Module):
         return self.classes(features), self.turns(features)
 
 
-class ConditionStage:
-    """The data on the device and the loss of one step."""
-
-    steps_per_epoch = EPOCH
+class ConditionStage(PocketStage):
+    model: ClassAndTurn
 
     def __init__(self, config: StageConfig, encoder: SlimRes12, train: Dataset, device: torch.device) -> None:
-        self.config, self.device = config, device
+        super().__init__(config, device)
         self.images = torch.from_numpy(train.images).to(device)
         self.labels = torch.from_numpy(train.labels).to(device)
-        self.model = Questions(encoder, train.n_classes).to(device)
+        self.model = ClassAndTurn(encoder, train.n_classes).to(device)
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.augment = DeviceAugment(encoder.side, rotate=0.5)
 
     def loss(self, step: int) -> Tensor:
-        self.model.encoder.network.anneal(2 * step / max(1, self.config.steps))  # DropBlock comes in slowly
-        rows = torch.randint(len(self.images), (self.config.batch,), device=self.device)
+        self.model.encoder.network.anneal(2 * step / self.steps)  # DropBlock comes in slowly
+        rows = self.random_rows(len(self.images))
         images, turns = self.augment(self.images[rows])
         with mixed_precision(self.device):
             classes, turned = self.model(images.contiguous(memory_format=torch.channels_last))
         loss: Tensor = F.cross_entropy(classes.float(), self.labels[rows], label_smoothing=0.1)
         return loss + F.cross_entropy(turned.float(), turns)
-
-    def scores(self, model: nn.Module) -> dict[str, float]:
-        return {"score": 0.0}  # nothing is chosen by validation here: the last averaged weights are kept
 
     def optimizer(self) -> torch.optim.Optimizer:
         c = self.config

@@ -16,13 +16,14 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.data.device_augment import DeviceAugment
 from onesdaug.generators.pocket.condition import SlimRes12, measure
 from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, Tokens
-from onesdaug.generators.pocket.recipe import EPOCH, DenoiserConfig
+from onesdaug.generators.pocket.recipe import DenoiserConfig
 from onesdaug.generators.pocket.train_autoencoder import feature_distance
+from onesdaug.generators.pocket.train_stage import PocketStage
 from onesdaug.generators.schedule import Schedule
-from onesdaug.training.loop import mixed_precision
+from onesdaug.training.stage import mixed_precision
 
 
-class Table:
+class CropTable:
     """Of each image, latents of `target_views` crops and condition features of `condition_views` other crops."""
 
     def __init__(
@@ -73,8 +74,8 @@ class Table:
             getattr(tokens, f"std_{name}").copy_(flat.std(0) + 1e-3)
 
 
-class Both(nn.Module):
-    """What is trained together."""
+class ConditionedDenoiser(nn.Module):
+    """The denoiser and what makes its tokens: they are trained together."""
 
     def __init__(self, denoiser: Denoiser, tokens: Tokens) -> None:
         super().__init__()
@@ -87,31 +88,28 @@ class Both(nn.Module):
         return out
 
 
-class DenoiserStage:
+class DenoiserStage(PocketStage):
     """The loss of one step: ||v − v_theta(z_t, t, c)||², and in the polish the feature distance of its x0."""
 
-    steps_per_epoch = EPOCH
+    config: DenoiserConfig
 
     def __init__(
-        self, config: DenoiserConfig, model: Both, table: Table, autoencoder: Autoencoder, eye: SlimRes12,
-        device: torch.device,
+        self, config: DenoiserConfig, model: ConditionedDenoiser, table: CropTable, autoencoder: Autoencoder,
+        encoder: SlimRes12, device: torch.device,
     ) -> None:  # fmt: skip
-        self.config, self.device, self.table = config, device, table
+        super().__init__(config, device)
+        self.table = table
         self.model = model.to(device)
         self.autoencoder = autoencoder.to(device).eval().requires_grad_(False)
-        self.eye = eye.to(device).eval().requires_grad_(False)
+        self.encoder = encoder.to(device).eval().requires_grad_(False)
         abar = torch.from_numpy(Schedule.scaled_linear().abar).to(device, torch.float32)
         self.signal, self.noise = abar.sqrt(), (1 - abar).sqrt()
 
     def loss(self, step: int) -> Tensor:
-        c, table, n = self.config, self.table, self.config.batch
-
-        def pick(high: int) -> Tensor:
-            return torch.randint(high, (n,), device=self.device)
-
+        c, table, pick = self.config, self.table, self.random_rows
         rows = pick(len(table.latents))
         z0 = table.latents[rows, pick(c.target_views)].float()
-        coin = torch.rand(n, device=self.device)
+        coin = torch.rand(c.batch, device=self.device)
         dropped, same = coin < c.dropped, (coin >= c.dropped) & (coin < c.dropped + c.same_class)
         other = table.members[table.labels[rows], pick(table.members.shape[1])]
         source, crop = torch.where(same, other, rows), pick(c.condition_views)
@@ -137,10 +135,7 @@ class DenoiserStage:
         with mixed_precision(self.device):
             pictures = self.autoencoder.decode(torch.cat([made, real]))[..., top : top + size, left : left + size]
             got, want = (pictures.flip(-1) if torch.rand(()) < 0.5 else pictures).chunk(2)
-            return feature_distance(self.eye, got, want)
-
-    def scores(self, model: nn.Module) -> dict[str, float]:
-        return {"score": 0.0}  # the last averaged weights are kept; settings are chosen on validation classes later
+            return feature_distance(self.encoder, got, want)
 
     def optimizer(self) -> torch.optim.Optimizer:
         c = self.config

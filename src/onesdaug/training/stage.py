@@ -1,0 +1,74 @@
+"""What can be trained: a stage is its settings, its network, the loss of a step and the scores that choose weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from onesdaug.common.progress import log
+from onesdaug.training.settings import StageSettings
+
+Log = Callable[[str], None]
+say: Log = log.info
+
+
+class Stage:
+    """One training: the data on the device, a network, and how a step is made."""
+
+    config: StageSettings
+    model: nn.Module
+    device: torch.device
+    steps_per_epoch: int
+    validations = 20  # about so many in a run whose length a time budget decides
+    score_start = False  # what training starts from is a candidate too: if all gets worse, it comes back unchanged
+
+    @property
+    def steps(self) -> int:
+        """The length of the whole training."""
+        raise NotImplementedError
+
+    def set_epochs(self, epochs: int, eval_every: int) -> None:
+        """Take over the length that a time budget allows."""
+        raise NotImplementedError
+
+    def loss(self, step: int) -> Tensor:
+        raise NotImplementedError
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        raise NotImplementedError
+
+    def train_mode(self) -> None:
+        """Called before the first step and after every validation."""
+        self.model.train()
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        """Numbers to watch; the weights with the highest "score" are kept, without one the last."""
+        return {}
+
+
+def mix(seed: int, *parts: int) -> int:
+    """A seed for one place in training (splitmix64 steps), so that neighbouring places share nothing."""
+    state = seed & (2**64 - 1)
+    for part in parts:
+        state = (state + 0x9E3779B97F4A7C15 * (part + 1)) & (2**64 - 1)
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+        state ^= state >> 31
+    return state >> 1
+
+
+@contextmanager
+def own_randomness(seed: int | None = None) -> Iterator[None]:
+    """Random numbers inside do not move the caller's; with a seed they are the same every time."""
+    with torch.random.fork_rng(devices=[torch.cuda.current_device()] if torch.cuda.is_available() else []):
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
+
+
+def mixed_precision(device: torch.device) -> torch.autocast:
+    """bf16 where the hardware has it; plain float32 on a CPU, where it would only be slower."""
+    return torch.autocast(device.type, dtype=torch.bfloat16, enabled=device.type == "cuda")

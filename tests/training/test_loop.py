@@ -1,0 +1,75 @@
+"""The one `fit`: what is averaged and how, and which weights are kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from onesdaug.training.loop import fit
+from onesdaug.training.settings import StageSettings
+from onesdaug.training.stage import Stage
+
+
+@dataclass(frozen=True)
+class Settings(StageSettings):
+    lr: float = 0.1
+    warmup_epochs: float = 0.0
+    ema: float = 0.0
+    eval_every: int = 1
+    seed: int = 0
+
+
+class Counting(Stage):
+    """A network with batch statistics; remembers its weights after every step."""
+
+    device, steps_per_epoch, steps = torch.device("cpu"), 2, 30
+
+    def __init__(self, ema: float, scores: list[float] | None = None) -> None:
+        torch.manual_seed(0)
+        self.config = Settings(ema=ema)
+        self.model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+        self.found = scores
+        self._seen: dict[int, dict[str, Tensor]] = {}
+
+    def after(self, steps: int) -> dict[str, Tensor]:
+        return self._seen[steps]
+
+    def loss(self, step: int) -> Tensor:
+        self._remember(step)
+        out: Tensor = self.model(torch.randn(8, 3)).square().mean()
+        return out
+
+    def _remember(self, steps: int) -> None:
+        self._seen[steps] = {k: v.clone() for k, v in self.model.state_dict().items()}
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.model.parameters(), lr=self.config.lr)
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        self._remember(len(self._seen))
+        return {"score": self.found.pop(0)} if self.found else {}
+
+
+def test_averages_forget_quickly_at_first_and_hold_batch_statistics_too(tmp_path: Path) -> None:
+    stage = Counting(ema=0.6)
+    loop = fit(stage, tmp_path, "count", log=lambda _: None)
+    wanted = stage.after(0)
+    for step in range(1, stage.steps + 1):
+        decay = min(0.6, (1 + step) / (10 + step))
+        for name, value in stage.after(step).items():
+            wanted[name] = torch.lerp(wanted[name], value, 1 - decay) if value.is_floating_point() else value
+    kept = stage.model.state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in wanted.items())
+    assert kept["1.num_batches_tracked"] == stage.steps
+    assert loop.progress.best_step == stage.steps and not stage.model.training
+
+
+def test_without_averages_the_weights_with_the_highest_score_are_kept(tmp_path: Path) -> None:
+    stage = Counting(ema=0.0, scores=[1.0, 3.0, *[2.0] * 13])
+    loop = fit(stage, tmp_path, "count", log=lambda _: None)
+    assert (loop.progress.best, loop.progress.best_step) == (3.0, 4)
+    kept = stage.model.state_dict()
+    assert all(torch.equal(kept[name], value) for name, value in stage.after(4).items())
