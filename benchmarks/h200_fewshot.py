@@ -32,6 +32,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 import torch  # noqa: E402
 
 from benchmarks.average import average  # noqa: E402
+from benchmarks.h200_log import start_log  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.checkpoint import load_checkpoint, save_checkpoint  # noqa: E402
@@ -71,15 +72,8 @@ class Run:
     def __init__(self, work: Path, out: Path, smoke: bool) -> None:
         self.work, self.out, self.smoke = work, out, smoke
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.began = time.monotonic()
         self.data: dict[str, tuple[Dataset, Dataset]] = {}
-        out.mkdir(parents=True, exist_ok=True)
-
-    def log(self, text: str) -> None:
-        line = f"[{time.monotonic() - self.began:6.1f}] {text}"
-        print(line, flush=True)
-        with (self.out / "log.txt").open("a") as handle:
-            handle.write(line + "\n")
+        self.log = start_log(out / "log.txt")
 
     def load(self, name: str) -> tuple[Dataset, Dataset]:
         if name not in self.data:
@@ -111,7 +105,6 @@ class Run:
         common: dict[str, Any] = {
             "data_name": data, "device": self.device, "half": True, "seconds": seconds, "save_seconds": 90,
             "deadline": None if seconds is None or self.smoke else time.monotonic() + seconds * 1.05 + GRACE,
-            "log": self.log,
         }  # fmt: skip
         if isinstance(config, PretrainConfig):
             card = pretrain(config, train, val, out, **common)

@@ -23,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from benchmarks.h200_log import start_log  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.generators.pocket.recipe import RECIPES, SMOKE  # noqa: E402
@@ -46,13 +47,7 @@ class Run:
         self.began = time.monotonic()
         self.deadline = self.began + limit
         self.splits: dict[str, Dataset] = {}
-        out.mkdir(parents=True, exist_ok=True)
-
-    def log(self, text: str) -> None:
-        line = f"[{time.monotonic() - self.began:6.1f}] {text}"
-        print(line, flush=True)
-        with (self.out / "log.txt").open("a") as handle:
-            handle.write(line + "\n")
+        self.log = start_log(out / "log.txt")
 
     def split(self, name: str) -> Dataset:
         """Decoded once per machine: later calls read the arrays."""
@@ -77,7 +72,7 @@ class Run:
                  "commit": os.environ.get("ONESDAUG_COMMIT", "unknown")}  # fmt: skip
         card = train(
             recipe, self.split("train"), self.work / name, init=init, data_name="miniimagenet",
-            device=self.device, deadline=self.deadline, facts=facts, log=self.log,
+            device=self.device, deadline=self.deadline, facts=facts,
         )  # fmt: skip
         self.log(f"{name}: {card['parameters']} in {card['seconds']} s")
 

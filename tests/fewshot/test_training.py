@@ -41,10 +41,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def silent(_: str) -> None:
-    pass
-
-
 def synthetic(n_classes: int, per_class: int, seed: int) -> Dataset:
     """Each class is a colour and a stripe width: easy, but not without a network that looks."""
     rng = np.random.default_rng(seed)
@@ -69,7 +65,7 @@ def data() -> tuple[Dataset, Dataset]:
 @pytest.fixture(scope="module")
 def pretrained(data: tuple[Dataset, Dataset], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("training") / "base"
-    pretrain(PRETRAIN, *data, out, "synthetic", log=silent)
+    pretrain(PRETRAIN, *data, out, "synthetic")
     return out
 
 
@@ -98,9 +94,9 @@ def test_same_seed_same_result_another_seed_another(
     data: tuple[Dataset, Dataset], pretrained: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(99)  # whatever the caller's stream holds
-    pretrain(PRETRAIN, *data, tmp_path / "again", log=silent)
+    pretrain(PRETRAIN, *data, tmp_path / "again")
     assert same(pretrained, tmp_path / "again")
-    pretrain(replace(PRETRAIN, seed=1), *data, tmp_path / "other", log=silent)
+    pretrain(replace(PRETRAIN, seed=1), *data, tmp_path / "other")
     assert not same(pretrained, tmp_path / "other")
 
 
@@ -110,7 +106,7 @@ def test_resumed_pretraining_equals_the_uninterrupted(
     stops = 0
     while True:
         try:
-            pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic", deadline=time.monotonic() + 0.4, log=silent)
+            pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic", deadline=time.monotonic() + 0.4)
             break
         except OutOfTime:
             stops += 1
@@ -118,11 +114,15 @@ def test_resumed_pretraining_equals_the_uninterrupted(
     assert stops > 0
     assert same(pretrained, tmp_path / "cut")
     with pytest.raises(DataError, match="other settings"):
-        pretrain(replace(PRETRAIN, lr=0.01), *data, tmp_path / "cut", log=silent)
+        pretrain(replace(PRETRAIN, lr=0.01), *data, tmp_path / "cut")
 
 
 def test_a_kill_in_the_middle_of_a_step_costs_nothing_but_that_step(
-    data: tuple[Dataset, Dataset], pretrained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    data: tuple[Dataset, Dataset],
+    pretrained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     whole = Pretraining.loss
     seen: list[int] = []
@@ -136,20 +136,20 @@ def test_a_kill_in_the_middle_of_a_step_costs_nothing_but_that_step(
     with monkeypatch.context() as patch:
         patch.setattr(Pretraining, "loss", killed)
         with pytest.raises(KeyboardInterrupt):
-            pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic", save_seconds=0, log=silent)
-    said: list[str] = []
-    pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic", log=said.append)
-    assert seen == [0, 1, 2, 3] and "at step 3 of 6" in said[0]
+            pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic", save_seconds=0)
+    with caplog.at_level("INFO", "onesdaug"):
+        pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic")
+    assert seen == [0, 1, 2, 3] and "at step 3 of 6" in caplog.messages[0]
     assert same(pretrained, tmp_path / "cut")
 
 
 def test_meta_training_resumes_repeats_and_keeps_its_head(
     data: tuple[Dataset, Dataset], pretrained: Path, tmp_path: Path
 ) -> None:
-    card = meta_train(META, pretrained, *data, tmp_path / "whole", log=silent)
+    card = meta_train(META, pretrained, *data, tmp_path / "whole")
     with pytest.raises(OutOfTime):
-        meta_train(META, pretrained, *data, tmp_path / "cut", deadline=time.monotonic() - 1, log=silent)
-    meta_train(META, pretrained, *data, tmp_path / "cut", log=silent)
+        meta_train(META, pretrained, *data, tmp_path / "cut", deadline=time.monotonic() - 1)
+    meta_train(META, pretrained, *data, tmp_path / "cut")
     assert same(tmp_path / "whole", tmp_path / "cut")
     assert card["head"]["name"] == "feat"
     assert card["init"] == load_checkpoint(pretrained)[1]["weights"]
@@ -161,18 +161,18 @@ def test_meta_training_resumes_repeats_and_keeps_its_head(
 
 
 def test_fixed_statistics_stay_fixed(data: tuple[Dataset, Dataset], pretrained: Path, tmp_path: Path) -> None:
-    meta_train(replace(META, head="protonet", max_epoch=1), pretrained, *data, tmp_path / "meta", log=silent)
+    meta_train(replace(META, head="protonet", max_epoch=1), pretrained, *data, tmp_path / "meta")
     before, after = tensors(pretrained), tensors(tmp_path / "meta")
     for name in before:
         if "running" in name:
             assert torch.allclose(before[name], after[name]), name
     with pytest.raises(ConfigError, match="from scratch"):
-        meta_train(META, "convnet", *data, tmp_path / "scratch", log=silent)
+        meta_train(META, "convnet", *data, tmp_path / "scratch")
 
 
 def test_an_untrained_network_learns_episodes(data: tuple[Dataset, Dataset]) -> None:
     config = replace(META, head="protonet", fix_bn=False, temperature=8.0, shot=(1,), jitter=0.0)
-    stage = MetaTraining(config, "convnet", *data, torch.device("cpu"), silent)
+    stage = MetaTraining(config, "convnet", *data, torch.device("cpu"))
     assert learns(stage, torch.optim.Adam(stage.model.parameters(), lr=3e-3))
 
 
@@ -195,8 +195,8 @@ def learns(stage: Stage, optimizer: torch.optim.Optimizer) -> bool:
 
 def test_a_budget_chooses_epochs_once(data: tuple[Dataset, Dataset], tmp_path: Path) -> None:
     config = replace(PRETRAIN, batch=24)
-    card = pretrain(config, *data, tmp_path / "timed", seconds=0.5, log=silent)
-    again = pretrain(config, *data, tmp_path / "timed", seconds=60.0, log=silent)
+    card = pretrain(config, *data, tmp_path / "timed", seconds=0.5)
+    again = pretrain(config, *data, tmp_path / "timed", seconds=60.0)
     assert card["arguments"]["epochs"] == again["arguments"]["epochs"]
 
 

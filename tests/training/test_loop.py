@@ -55,7 +55,7 @@ class Counting(Stage):
 
 def test_averages_forget_quickly_at_first_and_hold_batch_statistics_too(tmp_path: Path) -> None:
     stage = Counting(ema=0.6)
-    loop = fit(stage, tmp_path, "count", log=lambda _: None)
+    loop = fit(stage, tmp_path, "count")
     wanted = stage.after(0)
     for step in range(1, stage.steps + 1):
         decay = min(0.6, (1 + step) / (10 + step))
@@ -69,7 +69,7 @@ def test_averages_forget_quickly_at_first_and_hold_batch_statistics_too(tmp_path
 
 def test_without_averages_the_weights_with_the_highest_score_are_kept(tmp_path: Path) -> None:
     stage = Counting(ema=0.0, scores=[1.0, 3.0, *[2.0] * 13])
-    loop = fit(stage, tmp_path, "count", log=lambda _: None)
+    loop = fit(stage, tmp_path, "count")
     assert (loop.progress.best, loop.progress.best_step) == (3.0, 4)
     kept = stage.model.state_dict()
     assert all(torch.equal(kept[name], value) for name, value in stage.after(4).items())

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.base import Backbone
 from onesdaug.encoders.checkpoint import load_checkpoint, part
@@ -20,7 +21,7 @@ from onesdaug.fewshot.episodes import sample_episodes
 from onesdaug.fewshot.heads import Head, build_head
 from onesdaug.fewshot.recipes import MetaConfig
 from onesdaug.fewshot.stage import FewShotStage, train_stage
-from onesdaug.training.stage import Log, mix, mixed_precision, own_randomness, say
+from onesdaug.training.stage import mix, mixed_precision, own_randomness
 
 
 def meta_train(
@@ -31,12 +32,11 @@ def meta_train(
     out: Path,
     data_name: str = "",
     device: torch.device | str = "cpu",
-    log: Log = say,
     **settings: Any,
 ) -> dict[str, Any]:
     """Meta-train from `init` (a checkpoint, or 'convnet'/'res12' for scratch); else as `pretrain`."""
-    stage = MetaTraining(config, init, train, val, torch.device(device), log)
-    return train_stage(stage, out, data_name, log=log, **settings)
+    stage = MetaTraining(config, init, train, val, torch.device(device))
+    return train_stage(stage, out, data_name, **settings)
 
 
 class FewShotModel(nn.Module):
@@ -52,12 +52,12 @@ class MetaTraining(FewShotStage):
     model: FewShotModel
 
     def __init__(
-        self, config: MetaConfig, init: Path | str, train: Dataset, val: Dataset, device: torch.device, log: Log = say
+        self, config: MetaConfig, init: Path | str, train: Dataset, val: Dataset, device: torch.device
     ) -> None:
         self.backbone, encoder, preprocess, source = _start(init, config)
         super().__init__(config, preprocess, train, val, device)
         encoder.to(device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.config = self._calibrated(config, encoder, log)
+        self.config = self._calibrated(config, encoder)
         self.model = FewShotModel(encoder, self._head(self.config, encoder.dim))
         self.steps_per_epoch, self.per_step = config.steps_per_epoch, config.tasks
         self.facts = {"head": {"name": config.head, "settings": self.config.head_settings()}, "init": source}
@@ -68,13 +68,13 @@ class MetaTraining(FewShotStage):
         with own_randomness(mix(config.seed, 2)):
             return build_head(config.head, dim, **config.head_settings()).to(self.device)
 
-    def _calibrated(self, config: MetaConfig, encoder: Backbone, log: Log) -> MetaConfig:
+    def _calibrated(self, config: MetaConfig, encoder: Backbone) -> MetaConfig:
         """Temperatures left open become those that fit the pretrained features best."""
         if config.head not in ("protonet", "feat") or config.temperature is not None:
             return config if config.temperature2 else replace(config, temperature2=config.temperature)
         probe = self._head(replace(config, temperature=1.0, temperature2=1.0), encoder.dim)
         best = self.best_temperature(self.val_features(encoder), probe)
-        log(f"temperature {best:g} fits the pretrained features best")
+        log.info(f"temperature {best:g} fits the pretrained features best")
         return replace(config, temperature=best, temperature2=config.temperature2 or best)
 
     def train_mode(self) -> None:

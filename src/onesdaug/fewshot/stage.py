@@ -22,7 +22,7 @@ from onesdaug.fewshot.episodes import sample_episodes
 from onesdaug.fewshot.heads import Head
 from onesdaug.fewshot.recipes import Optimisation
 from onesdaug.training.loop import fit
-from onesdaug.training.stage import Log, Stage, mixed_precision, say
+from onesdaug.training.stage import Stage, mixed_precision
 
 TEMPERATURES = tuple(2.0**k for k in range(-6, 11))
 VALIDATION_SEED = 1
@@ -117,10 +117,10 @@ class FewShotStage(Stage):
 
 
 def train_stage(
-    stage: FewShotStage, out: Path, data_name: str = "", half: bool = False, log: Log = say, **settings: Any
+    stage: FewShotStage, out: Path, data_name: str = "", half: bool = False, **settings: Any
 ) -> dict[str, Any]:
     """Train (`settings`: see `fit`) and write the checkpoint `out`, in half precision if asked; returns its card."""
-    loop = fit(stage, out.with_name(f"{out.name}.state"), stage.kind, log=log, **settings)
+    loop = fit(stage, out.with_name(f"{out.name}.state"), stage.kind, **settings)
     progress, config = loop.progress, stage.config
     scores: dict[str, Any] = {**stage.final_scores(), "step": progress.best_step}
     if progress.start:

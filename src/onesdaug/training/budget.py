@@ -10,10 +10,11 @@ from pathlib import Path
 import torch
 
 from onesdaug.common.files import write_text
-from onesdaug.training.stage import Log, Stage, own_randomness
+from onesdaug.common.progress import log
+from onesdaug.training.stage import Stage, own_randomness
 
 
-def fit_to_budget(stage: Stage, seconds: float, plan: Path, log: Log, warm: int = 8, timed: int = 24) -> None:
+def fit_to_budget(stage: Stage, seconds: float, plan: Path, warm: int = 8, timed: int = 24) -> None:
     """Give the stage as many epochs as fit, its validations included.
 
     A resumed run reads what its first start chose, or it would train something else.
@@ -21,12 +22,12 @@ def fit_to_budget(stage: Stage, seconds: float, plan: Path, log: Log, warm: int 
     if plan.is_file():
         chosen = json.loads(plan.read_text())
     else:
-        log(f"budget {seconds:.0f} s: measuring how many epochs fit")
+        log.info(f"budget {seconds:.0f} s: measuring how many epochs fit")
         began = time.monotonic()
         per_step, per_eval = _measure(stage, seconds, warm, timed)
         left = 0.97 * (seconds - (time.monotonic() - began)) - stage.validations * per_eval
         epochs = max(1, int(left / (per_step * stage.steps_per_epoch)))
-        log(f"budget {seconds:.0f} s: {1 / per_step:.1f} steps/s, validation {per_eval:.2f} s -> {epochs} epochs")
+        log.info(f"budget {seconds:.0f} s: {1 / per_step:.1f} steps/s, validation {per_eval:.2f} s -> {epochs} epochs")
         chosen = {"epochs": epochs, "eval_every": max(1, epochs // stage.validations),
                   "seconds_per_step": per_step, "seconds_per_eval": per_eval}  # fmt: skip
         write_text(plan, json.dumps(chosen) + "\n")

@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from onesdaug.common.files import whole_file
-from onesdaug.common.progress import progress
+from onesdaug.common.progress import log, progress
 from onesdaug.errors import DataError
 from onesdaug.training.budget import fit_to_budget
-from onesdaug.training.stage import Log, Stage, mix, own_randomness, say
+from onesdaug.training.stage import Stage, mix, own_randomness
 
 
 class OutOfTime(Exception):
@@ -46,7 +46,6 @@ def fit(
     seconds: float | None = None,
     deadline: float | None = None,
     save_seconds: float = 60.0,
-    log: Log = say,
 ) -> Loop:
     """Train; the stage's model then holds the weights that were kept, in eval mode.
 
@@ -56,8 +55,8 @@ def fit(
     if stage.device.type == "cuda":
         torch.backends.cudnn.benchmark = True
     if seconds is not None:
-        fit_to_budget(stage, seconds, folder / f"{name}.plan.json", log)
-    loop = Loop(stage, folder / f"{name}.loop.pt", save_seconds, log)
+        fit_to_budget(stage, seconds, folder / f"{name}.plan.json")
+    loop = Loop(stage, folder / f"{name}.loop.pt", save_seconds)
     loop.run(deadline)
     stage.model.load_state_dict(loop.best)
     stage.model.eval()
@@ -67,8 +66,8 @@ def fit(
 class Loop:
     """The steps of a stage; `best` holds the weights that its scores choose."""
 
-    def __init__(self, stage: Stage, state: Path, save_seconds: float, log: Log) -> None:
-        self.stage, self.state, self.save_seconds, self.log = stage, state, save_seconds, log
+    def __init__(self, stage: Stage, state: Path, save_seconds: float) -> None:
+        self.stage, self.state, self.save_seconds = stage, state, save_seconds
         self.optimizer = stage.optimizer()
         self.average: AveragedModel | None = None
         if stage.config.ema:
@@ -93,7 +92,7 @@ class Loop:
         if stage.score_start and p.step == 0:
             p.start = stage.scores(self.validated)
             self._keep(p.start["score"])
-            self.log(f"before training:{_shown(p.start)}")
+            log.info(f"before training:{_shown(p.start)}")
         stage.train_mode()
         started = saved = time.monotonic()
         before, first = p.seconds, p.step
@@ -149,7 +148,7 @@ class Loop:
             self._keep(scores.get("score", p.best))
         p.history.append({"step": p.step, "loss": round(value, 4), **{k: round(v, 4) for k, v in scores.items()}})
         place = f"epoch {p.step / self.stage.steps_per_epoch:.0f} step {p.step}/{total}"
-        self.log(f"{place} loss {value:.4f}{_shown(scores)} | {self.steps_per_second:.1f} steps/s")
+        log.info(f"{place} loss {value:.4f}{_shown(scores)} | {self.steps_per_second:.1f} steps/s")
 
     def _keep(self, score: float) -> None:
         self.progress.best, self.progress.best_step = score, self.progress.step
@@ -177,7 +176,7 @@ class Loop:
             self.average.load_state_dict(stored["average"])
         self.optimizer.load_state_dict(stored["optimizer"])
         self.best, self.progress = stored["best"], Progress(**stored["progress"])
-        self.log(f"resumed {self.state} at step {self.progress.step} of {self.stage.steps}")
+        log.info(f"resumed {self.state} at step {self.progress.step} of {self.stage.steps}")
 
 
 def _shown(scores: dict[str, float]) -> str:

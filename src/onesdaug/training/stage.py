@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 
-from onesdaug.common.progress import log
 from onesdaug.training.settings import StageSettings
-
-Log = Callable[[str], None]
-say: Log = log.info
 
 
 class Stage:

@@ -20,6 +20,7 @@ import torch
 from torch import nn
 
 from onesdaug.common.files import whole_file, write_text
+from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import join, part, save_checkpoint
 from onesdaug.errors import ConfigError, DataError
@@ -32,7 +33,7 @@ from onesdaug.generators.pocket.train_condition import ConditionStage
 from onesdaug.generators.pocket.train_denoiser import ConditionedDenoiser, CropTable, DenoiserStage
 from onesdaug.generators.pocket.train_stage import PocketStage
 from onesdaug.training.loop import fit
-from onesdaug.training.stage import Log, mix, own_randomness, say
+from onesdaug.training.stage import mix, own_randomness
 
 
 def train(
@@ -46,11 +47,10 @@ def train(
     device: torch.device | str = "cpu",
     deadline: float | None = None,
     facts: dict[str, Any] | None = None,
-    log: Log = say,
 ) -> dict[str, Any]:
     """Train all stages and write the generator's folder; returns its card. Raises OutOfTime at the deadline."""
     _check(recipe, data, init)
-    run = PocketTraining(recipe, data, init, out, torch.device(device), log, deadline)
+    run = PocketTraining(recipe, data, init, out, torch.device(device), deadline)
     run.all_stages()
     card = {
         "kind": KIND,
@@ -87,10 +87,10 @@ class PocketTraining:
     """One run: the recipe, the data, the networks, and where finished stages lie."""
 
     def __init__(
-        self, recipe: Recipe, data: Dataset, init: Path | None, out: Path, device: torch.device, log: Log,
+        self, recipe: Recipe, data: Dataset, init: Path | None, out: Path, device: torch.device,
         deadline: float | None,
     ) -> None:  # fmt: skip
-        self.recipe, self.data, self.device, self.log, self.deadline = recipe, data, device, log, deadline
+        self.recipe, self.data, self.device, self.deadline = recipe, data, device, deadline
         with _seeded("networks"):
             self.encoder, self.autoencoder = SlimRes12(recipe.widths), Autoencoder(recipe.network)
             self.denoiser = ConditionedDenoiser(Denoiser(recipe.network), Tokens(recipe.network))
@@ -163,7 +163,7 @@ class PocketTraining:
                 self.device,
             )  # fmt: skip
         shapes = f"latents {tuple(table.latents.shape)}, features {tuple(table.local.shape)}"
-        self.log(f"{shapes} in {time.monotonic() - began:.1f} s")
+        log.info(f"{shapes} in {time.monotonic() - began:.1f} s")
         return table
 
     def stage(self, name: str, module: nn.Module, build: Callable[[], PocketStage]) -> None:
@@ -173,15 +173,13 @@ class PocketTraining:
             module.load_state_dict(torch.load(done, map_location="cpu", weights_only=True))
             module.to(self.device)
             self.stages[name] = json.loads(card.read_text())
-            self.log(f"{name}: done already")
+            log.info(f"{name}: done already")
             return
         with _seeded(name):
             stage = build()
             batch, seconds = stage.config.batch, stage.config.seconds
-            self.log(f"{name}: {f'{stage.steps}' if seconds is None else f'{seconds:g} s of'} steps of {batch}")
-            loop = fit(
-                stage, self.state, name, seconds=seconds, deadline=self.deadline, save_seconds=90.0, log=self.log
-            )
+            log.info(f"{name}: {f'{stage.steps}' if seconds is None else f'{seconds:g} s of'} steps of {batch}")
+            loop = fit(stage, self.state, name, seconds=seconds, deadline=self.deadline, save_seconds=90.0)
             stage.finish()
         progress = loop.progress
         self.stages[name] = {
