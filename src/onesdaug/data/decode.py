@@ -43,8 +43,6 @@ def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
 
 def decode(members: Sequence[Member], size: int = WORKING_SIZE, workers: int | None = None) -> Dataset:
     """All members as a Dataset; classes are numbered in the order of their names."""
-    names = tuple(sorted({m.label for m in members}))
-    number = {name: i for i, name in enumerate(names)}
     images = np.empty((len(members), size, size, 3), dtype=np.uint8)
 
     def one(row: int) -> None:
@@ -54,14 +52,14 @@ def decode(members: Sequence[Member], size: int = WORKING_SIZE, workers: int | N
     with ThreadPoolExecutor(workers or _workers()) as pool, progress(len(members), "images", "decoding") as bar:
         for _ in pool.map(one, range(len(members))):
             bar.advance()
-    return Dataset(
-        images=images,
-        labels=np.asarray([number[m.label] for m in members], dtype=np.int64),
-        class_names=names,
-        ids=tuple(m.id for m in members),
-        fingerprint=fingerprint(members),
-        members=tuple(members),
-    )
+    return _dataset(images, members, fingerprint(members))
+
+
+def _dataset(images: NDArray[np.uint8], members: Sequence[Member], mark: str) -> Dataset:
+    names = tuple(sorted({m.label for m in members}))
+    number = {name: i for i, name in enumerate(names)}
+    labels = np.asarray([number[m.label] for m in members], dtype=np.int64)
+    return Dataset(images, labels, names, tuple(m.id for m in members), mark, tuple(members))
 
 
 def originals(dataset: Dataset, rows: slice) -> list[Image.Image]:
@@ -104,9 +102,7 @@ def load_members(
         images = np.load(stored, mmap_mode="r")
         if images.shape != (len(members), size, size, 3):
             raise DataError(f"{stored} does not hold the images it is named after; delete it")
-        names = tuple(sorted({m.label for m in members}))
-        labels = np.asarray([names.index(m.label) for m in members], dtype=np.int64)
-        return Dataset(images, labels, names, tuple(m.id for m in members), mark, tuple(members))
+        return _dataset(images, members, mark)
     made = decode(members, size, workers)
     with whole_file(stored) as temporary, temporary.open("wb") as handle:
         np.save(handle, made.images)
