@@ -20,7 +20,7 @@ from onesdaug.common.files import whole_file
 from onesdaug.common.progress import progress
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.images import decode_image, image_size
-from onesdaug.data.sources import Member, find_members, fingerprint
+from onesdaug.data.sources import Member, fingerprint
 from onesdaug.errors import DataError
 
 WORKING_SIZE = 92
@@ -81,13 +81,6 @@ def _whole(member: Member) -> Image.Image:
 
 def _workers() -> int:
     return min(16, os.cpu_count() or 1)
-
-
-def load_path(
-    path: Path | str, size: int = WORKING_SIZE, cache: Path | None = None, workers: int | None = None
-) -> Dataset:
-    """A user's own folder, zip or split CSV; no registry entry needed."""
-    return load_members(find_members(Path(path)), size, cache, workers)
 
 
 def load_members(
