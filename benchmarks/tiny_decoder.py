@@ -27,11 +27,11 @@ from torch import Tensor  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
-from onesdaug.data.device_augment import DeviceAugment  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.checkpoint import save_checkpoint  # noqa: E402
 from onesdaug.generators.pocket.generator import DECODER, Pocket  # noqa: E402
 from onesdaug.generators.pocket.networks import Autoencoder, TinyDecoder  # noqa: E402
+from onesdaug.training.augment import DeviceAugment  # noqa: E402
 
 SIDES = (96, 96, 64)  # a tiny decoder has to serve smaller squares too: crops of one group each
 NETWORK = {"channels": 4, "width": 48, "depth": 3}

@@ -14,7 +14,6 @@ from onesdaug.common.progress import log, progress, shown
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(channel, "FIRST", 0.05)
     monkeypatch.setattr(channel, "EVERY", 0.05)
 
 
@@ -37,7 +36,16 @@ def test_a_library_is_silent(quick: None, capsys: pytest.CaptureFixture[str]) ->
 def test_lines_without_a_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
-    with shown(), progress(1000, "images", "embedding") as bar:
+    with shown():
+        assert wait_for("at work\n", told).startswith("at work\n")  # before the loop begins
+        told_in_a_loop(told)
+    after = told.getvalue()
+    time.sleep(0.15)
+    assert told.getvalue() == after
+
+
+def told_in_a_loop(told: io.StringIO) -> None:
+    with progress(1000, "images", "embedding") as bar:
         assert "embedding: 0 of 1,000 images, none done yet\n" in wait_for("none", told)  # before the first is
         bar.note = "90 % right"
         bar.advance(10, skipped=500)
@@ -48,9 +56,6 @@ def test_lines_without_a_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) 
             before = told.getvalue().count("images")
             time.sleep(0.2)
             assert told.getvalue().count("images") <= before + 1
-    after = told.getvalue()
-    time.sleep(0.15)
-    assert told.getvalue() == after
 
 
 def test_messages_are_shown_with_seconds_where_wanted(capsys: pytest.CaptureFixture[str]) -> None:

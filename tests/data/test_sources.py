@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from onesdaug.data.decode import decode, load_path, square
-from onesdaug.data.registry import load_split
+from onesdaug.data.decode import decode, square
+from onesdaug.data.registry import load_path, load_split
 from onesdaug.data.sources import csv_members, find_members, fingerprint, folder_members, zip_members
 from onesdaug.errors import DataError, ImageError
 

@@ -169,7 +169,7 @@ def test_up_to_the_working_size_features_are_what_they_were(
     tmp_path: Path, size: tuple[int, int] | None, short_side: int
 ) -> None:
     """FEAT's encoders with pocket's side, bit for bit; and any encoder where the files are of the working size."""
-    from onesdaug.data.decode import load_path
+    from onesdaug.data.registry import load_path
 
     data = load_path(_files(tmp_path / "data", size), 84)
     encoder, views = _encoder(short_side), _generator(96)
@@ -181,9 +181,9 @@ def test_up_to_the_working_size_features_are_what_they_were(
 
 
 def test_a_wide_encoder_and_a_wide_generator_get_whole_images(tmp_path: Path) -> None:
-    from onesdaug.data.decode import load_path
     from onesdaug.data.images import load_image
     from onesdaug.data.pixels import to_tensor
+    from onesdaug.data.registry import load_path
 
     files = _files(tmp_path / "data")
     data = load_path(files, 84)
@@ -208,9 +208,9 @@ def test_a_wide_encoder_and_a_wide_generator_get_whole_images(tmp_path: Path) ->
 
 
 def test_a_folder_of_views_is_seen_whole_by_a_wide_encoder(tmp_path: Path) -> None:
-    from onesdaug.data.decode import load_path
     from onesdaug.data.images import load_image
     from onesdaug.data.pixels import to_tensor
+    from onesdaug.data.registry import load_path
 
     files = _files(tmp_path / "data")
     data, encoder = load_path(files, 84), _encoder(112)

@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Item = TypeVar("Item")
 log = logging.getLogger("onesdaug")
-FIRST, EVERY = 2.0, 5.0  # seconds until the first line about progress where there is no terminal, and between lines
+EVERY = 4.0  # seconds without a word, after which one is said where there is no terminal
 _screen: _Screen | None = None
 
 
@@ -36,15 +36,22 @@ def console() -> Console:
 
 @contextmanager
 def shown(timed: bool = False) -> Iterator[None]:
-    """Show messages and progress while this lasts; `timed` writes the seconds since its beginning before each line."""
+    """Show messages and progress while this lasts; `timed` writes the seconds since its beginning before each line.
+
+    Without a terminal something is said every few seconds, whatever goes on.
+    """
     global _screen
     before, level, screen = _screen, log.level, _Screen(timed)
     log.addHandler(screen)
     log.setLevel(logging.INFO)
     _screen = screen
+    speaking = threading.Thread(target=screen.speak, daemon=True)
+    speaking.start()
     try:
         yield
     finally:
+        screen.ended.set()
+        speaking.join()
         _screen = before
         log.setLevel(level)
         log.removeHandler(screen)
@@ -101,7 +108,9 @@ class Progress:
 class _Screen(logging.Handler):
     def __init__(self, timed: bool) -> None:
         super().__init__()
-        self.timed, self.began = timed, time.monotonic()
+        self.timed = timed
+        self.began = self.told = time.monotonic()
+        self.ended = threading.Event()
         self.bars: Bars | None = None
         self.active: list[Progress] = []
 
@@ -113,12 +122,21 @@ class _Screen(logging.Handler):
         stamp = f"[{time.monotonic() - self.began:6.1f} s] " if self.timed else ""
         target = self.bars.console if self.bars is not None else console()  # above the bars, not through them
         target.print(stamp + printable(text), style=style, markup=False)
+        self.told = time.monotonic()
+
+    def speak(self) -> None:
+        """Of loops in one another the innermost tells how far it is."""
+        while not self.ended.wait(max(0.0, self.told + EVERY - time.monotonic())):
+            if console().is_terminal:
+                return
+            if time.monotonic() - self.told >= EVERY:
+                self.write(self.active[-1].line() if self.active else "at work")
 
     @contextmanager
     def showing(self, made: Progress) -> Iterator[None]:
         self.active.append(made)
         try:
-            with self.bar(made) if console().is_terminal else self.lines(made):
+            with self.bar(made) if console().is_terminal else nullcontext():
                 yield
         finally:
             self.active.remove(made)
@@ -145,26 +163,6 @@ class _Screen(logging.Handler):
                 self.bars = None
             else:
                 bars.remove_task(task)
-
-    @contextmanager
-    def lines(self, made: Progress) -> Iterator[None]:
-        """A line every few seconds, also when nothing was done since; of loops in one another only the innermost's."""
-        ended = threading.Event()
-
-        def tell() -> None:
-            wait = FIRST
-            while not ended.wait(wait):
-                wait = EVERY
-                if self.active[-1:] == [made]:
-                    self.write(made.line())
-
-        thread = threading.Thread(target=tell, daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
 
 
 def _span(seconds: float) -> str:

@@ -20,7 +20,7 @@ from onesdaug.common.files import whole_file
 from onesdaug.common.progress import progress
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.images import decode_image, image_size
-from onesdaug.data.sources import Member, find_members, fingerprint
+from onesdaug.data.sources import Member, fingerprint
 from onesdaug.errors import DataError
 
 WORKING_SIZE = 92
@@ -43,8 +43,6 @@ def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
 
 def decode(members: Sequence[Member], size: int = WORKING_SIZE, workers: int | None = None) -> Dataset:
     """All members as a Dataset; classes are numbered in the order of their names."""
-    names = tuple(sorted({m.label for m in members}))
-    number = {name: i for i, name in enumerate(names)}
     images = np.empty((len(members), size, size, 3), dtype=np.uint8)
 
     def one(row: int) -> None:
@@ -54,14 +52,14 @@ def decode(members: Sequence[Member], size: int = WORKING_SIZE, workers: int | N
     with ThreadPoolExecutor(workers or _workers()) as pool, progress(len(members), "images", "decoding") as bar:
         for _ in pool.map(one, range(len(members))):
             bar.advance()
-    return Dataset(
-        images=images,
-        labels=np.asarray([number[m.label] for m in members], dtype=np.int64),
-        class_names=names,
-        ids=tuple(m.id for m in members),
-        fingerprint=fingerprint(members),
-        members=tuple(members),
-    )
+    return _dataset(images, members, fingerprint(members))
+
+
+def _dataset(images: NDArray[np.uint8], members: Sequence[Member], mark: str) -> Dataset:
+    names = tuple(sorted({m.label for m in members}))
+    number = {name: i for i, name in enumerate(names)}
+    labels = np.asarray([number[m.label] for m in members], dtype=np.int64)
+    return Dataset(images, labels, names, tuple(m.id for m in members), mark, tuple(members))
 
 
 def originals(dataset: Dataset, rows: slice) -> list[Image.Image]:
@@ -85,13 +83,6 @@ def _workers() -> int:
     return min(16, os.cpu_count() or 1)
 
 
-def load_path(
-    path: Path | str, size: int = WORKING_SIZE, cache: Path | None = None, workers: int | None = None
-) -> Dataset:
-    """A user's own folder, zip or split CSV; no registry entry needed."""
-    return load_members(find_members(Path(path)), size, cache, workers)
-
-
 def load_members(
     members: Sequence[Member], size: int, cache: Path | None = None, workers: int | None = None
 ) -> Dataset:
@@ -104,9 +95,7 @@ def load_members(
         images = np.load(stored, mmap_mode="r")
         if images.shape != (len(members), size, size, 3):
             raise DataError(f"{stored} does not hold the images it is named after; delete it")
-        names = tuple(sorted({m.label for m in members}))
-        labels = np.asarray([names.index(m.label) for m in members], dtype=np.int64)
-        return Dataset(images, labels, names, tuple(m.id for m in members), mark, tuple(members))
+        return _dataset(images, members, mark)
     made = decode(members, size, workers)
     with whole_file(stored) as temporary, temporary.open("wb") as handle:
         np.save(handle, made.images)

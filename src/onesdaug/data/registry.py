@@ -8,12 +8,14 @@ Layout under the data root (`ONESDAUG_DATA`), for each benchmark and split one o
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
 from pathlib import Path
 
 from onesdaug.data.dataset import Dataset
-from onesdaug.data.decode import WORKING_SIZE, load_members, load_path
+from onesdaug.data.decode import WORKING_SIZE, load_members
 from onesdaug.data.sources import Member, csv_members, find_members, fingerprint, folder_members, zip_members
 from onesdaug.errors import DataError
 
@@ -25,16 +27,18 @@ ENVIRONMENT = "ONESDAUG_DATA"
 class Split:
     classes: int
     images: int
-    fingerprints: tuple[str, ...] = ()  # of copies known to be right; other encodings of the images differ
+    fingerprints: Sequence[str] = ()  # of copies known to be right
 
 
 @dataclass(frozen=True)
 class Benchmark:
+    """An entry of benchmarks.toml."""
+
     name: str
     title: str
     splits: Mapping[str, Split]
-    size: int  # the working size images are decoded to
-    resize: int  # FEAT's evaluation resize of the short side before the 84 centre crop
+    size: int
+    resize: int
     how: str
     note: str = ""
 
@@ -51,56 +55,15 @@ class Found:
     problems: tuple[str, ...] = field(default=())
 
 
-_FEAT = "class lists: data/{0}/split/*.csv of https://github.com/Sha-Lab/FEAT"
+def _benchmarks() -> dict[str, Benchmark]:
+    found = tomllib.loads(files("onesdaug.data").joinpath("benchmarks.toml").read_text(encoding="utf-8"))
+    return {
+        name: Benchmark(name=name, splits={split: Split(**entry.pop(split)) for split in SPLITS}, **entry)
+        for name, entry in found.items()
+    }
 
-BENCHMARKS: dict[str, Benchmark] = {
-    b.name: b
-    for b in (
-        Benchmark(
-            "miniimagenet",
-            "miniImageNet (Ravi & Larochelle split)",
-            {
-                "train": Split(64, 38_400, ("e4381031388ae776",)),
-                "val": Split(16, 9_600, ("b96cfa27ba4eb6db",)),
-                "test": Split(20, 12_000, ("df321420a19a99f6",)),
-            },
-            size=84,
-            resize=92,
-            how="ILSVRC-2012 (https://image-net.org, account needed), the 100 classes and files named in the "
-            "split CSVs, 84×84; " + _FEAT.format("miniImagenet"),
-        ),
-        Benchmark(
-            "tieredimagenet",
-            "tieredImageNet",
-            {"train": Split(351, 448_695), "val": Split(97, 124_261), "test": Split(160, 206_209)},
-            size=84,
-            resize=84,
-            how="https://github.com/renmengye/few-shot-ssl-public (12.9 GB, 84×84), unpacked to class folders",
-        ),
-        Benchmark(
-            "cub",
-            "CUB-200-2011, whole images (FEAT's class split)",
-            {
-                "train": Split(100, 5_891, ("b8b9115bdc8e2876",)),
-                "val": Split(50, 2_932, ("1d1dbd392059079f",)),
-                "test": Split(50, 2_965, ("df61cb783ebf65ac",)),
-            },
-            size=WORKING_SIZE,
-            resize=92,
-            how="https://www.vision.caltech.edu/datasets/cub_200_2011 (1.1 GB); " + _FEAT.format("cub"),
-            note="The paper and FEAT differ: FEAT crops by bounding box first, here images are whole.",
-        ),
-        Benchmark(
-            "animals",
-            "Animals (the carnivore faces of FUNIT, in FSL-Rectifier's split)",
-            {"train": Split(119, 0), "val": Split(0, 0), "test": Split(30, 0)},
-            size=WORKING_SIZE,
-            resize=84,
-            how="https://github.com/NVlabs/FUNIT lists ImageNet files and face boxes; cut out, one folder a class",
-            note="Image counts are not known here; only classes are checked.",
-        ),
-    )
-}
+
+BENCHMARKS = _benchmarks()
 
 
 def data_root(root: Path | str | None = None) -> Path | None:
@@ -164,7 +127,8 @@ def load_split(
     return load_members(split_members(name, split, base), size or benchmark.size, cache, workers)
 
 
-__all__ = [
-    "BENCHMARKS", "ENVIRONMENT", "SPLITS", "Benchmark", "Found", "Split",
-    "check", "data_root", "find_members", "load_path", "load_split", "split_members",
-]  # fmt: skip
+def load_path(
+    path: Path | str, size: int = WORKING_SIZE, cache: Path | None = None, workers: int | None = None
+) -> Dataset:
+    """A user's own folder, zip or split CSV; no registry entry needed."""
+    return load_members(find_members(Path(path)), size, cache, workers)

@@ -15,12 +15,12 @@ from torch import Tensor, nn
 
 from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.data.dataset import Dataset
-from onesdaug.data.device_augment import DeviceAugment
 from onesdaug.encoders.checkpoint import join, save_checkpoint
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.fewshot.episodes import sample_episodes
 from onesdaug.fewshot.heads import Head
 from onesdaug.fewshot.recipes import Optimisation
+from onesdaug.training.augment import DeviceAugment
 from onesdaug.training.loop import fit
 from onesdaug.training.stage import Stage, mixed_precision
 

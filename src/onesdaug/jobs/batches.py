@@ -16,7 +16,7 @@ from onesdaug.jobs.plan import Item
 
 
 @dataclass(frozen=True, eq=False)
-class Planned:
+class PlannedView:
     """View k of one input, and what an earlier run left of it."""
 
     item: Item
@@ -30,28 +30,28 @@ class Planned:
 
 
 @dataclass(frozen=True)
-class Group:
-    """Rows to compute in one go, under the name of their batch; those with `missing` files are written."""
+class PlannedBatch:
+    """Rows to compute in one go, and the name that hashes them; those with `missing` files are written."""
 
-    batch: str
-    rows: list[Planned]
+    name: str
+    rows: list[PlannedView]
 
     @classmethod
-    def of(cls, rows: Sequence[Planned]) -> Group:
+    def of(cls, rows: Sequence[PlannedView]) -> PlannedBatch:
         return cls(batch_id(row.key for row in rows), list(rows))
 
-    def by_image(self) -> list[Group]:
+    def by_image(self) -> list[PlannedBatch]:
         """The same rows, each image on its own."""
         items = dict.fromkeys(row.item for row in self.rows)
-        return [Group.of([row for row in self.rows if row.item == item]) for item in items]
+        return [PlannedBatch.of([row for row in self.rows if row.item == item]) for item in items]
 
 
-def slots(inputs: Iterable[Sequence[Planned | None]], size: int) -> Iterator[list[Planned]]:
+def slots(inputs: Iterable[Sequence[PlannedView | None]], size: int) -> Iterator[list[PlannedView]]:
     """Cut the K rows of each input into batches by their place in the listing; None is a row that cannot run.
 
     A row that cannot run leaves its slot empty: what the others share a batch with does not hang on it.
     """
-    batch: list[Planned] = []
+    batch: list[PlannedView] = []
     count = 0
     for rows in inputs:
         for row in rows:
@@ -64,20 +64,20 @@ def slots(inputs: Iterable[Sequence[Planned | None]], size: int) -> Iterator[lis
     yield batch
 
 
-def to_compute(rows: Sequence[Planned]) -> list[Group]:
+def to_compute(rows: Sequence[PlannedView]) -> list[PlannedBatch]:
     """What of a planned batch must run, given what earlier runs left."""
     missing = [row for row in rows if row.missing]
     if not missing:
         return []
-    whole = Group.of(rows)
-    if len(missing) == len(rows) or any(row.recorded == whole.batch for row in rows):
+    whole = PlannedBatch.of(rows)
+    if len(missing) == len(rows) or any(row.recorded == whole.name for row in rows):
         return [whole]  # nothing there yet, or cut inside this very batch
     # The rest was made under another plan (K was smaller, images were added): only what is missing runs. That
     # batch may in turn have been cut; its rows are then those that carry its name.
     groups = []
     for name in dict.fromkeys(row.recorded for row in missing if row.recorded):
-        again = Group.of([row for row in rows if row.recorded == name])
-        if again.batch == name:
+        again = PlannedBatch.of([row for row in rows if row.recorded == name])
+        if again.name == name:
             groups.append(again)
             missing = [row for row in missing if row.recorded != name]
-    return [*groups, Group.of(missing)] if missing else groups
+    return [*groups, PlannedBatch.of(missing)] if missing else groups

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from onesdaug.common.files import locked, uninterrupted
 from onesdaug.common.progress import Progress, log, progress
 from onesdaug.errors import ImageError, OnesdaugError, WeightsMissing
-from onesdaug.jobs.batches import Group, Planned, slots, to_compute
+from onesdaug.jobs.batches import PlannedBatch, PlannedView, slots, to_compute
 from onesdaug.jobs.files import remove_leftovers, write_png
 from onesdaug.jobs.manifest import Manifest
 from onesdaug.jobs.plan import Item, Listing
@@ -53,7 +53,7 @@ class JobReport:
         return len(self.failures)
 
 
-Writing = tuple[Planned, "View", dict[str, "Future[tuple[Path, str]]"]]  # temporary file and SHA-256 by kind
+Writing = tuple[PlannedView, "View", dict[str, "Future[tuple[Path, str]]"]]  # temporary file and SHA-256 by kind
 
 
 def run_job(augmenter: Augmenter, listing: Listing, task: JobSettings) -> JobReport:
@@ -101,7 +101,7 @@ class _Job:
     ) -> None:
         self.augmenter, self.task, self.bar = augmenter, task, bar
         self.readers, self.pool, self.runners, self.overlap = readers, pool, runners, overlap
-        self.running: deque[tuple[Group, Future[list[View]]]] = deque()  # batches under way, in order
+        self.running: deque[tuple[PlannedBatch, Future[list[View]]]] = deque()  # batches under way, in order
         self.manifest = Manifest(task.out)
         self.survey = Survey(augmenter, task, self.manifest)
         self.report = JobReport()
@@ -129,8 +129,8 @@ class _Job:
             done = sum(not row.missing for row in batch)
             self.report.skipped += done
             self.bar.advance(0, skipped=done)
-            for group in to_compute(batch):
-                self.start(group)
+            for todo in to_compute(batch):
+                self.start(todo)
         while self.running:
             self.settle_next()
         self.commit()
@@ -138,7 +138,7 @@ class _Job:
             if count > _NOTES_SHOWN:
                 log.info(f"{note}: {count - _NOTES_SHOWN} more images, see {self.manifest.path}")
 
-    def rows(self, item: Item, found: list[Planned] | ImageError) -> list[Planned | None]:
+    def rows(self, item: Item, found: list[PlannedView] | ImageError) -> list[PlannedView | None]:
         """The K rows of one input; those that cannot run are None, and the input is recorded as failed."""
         if isinstance(found, ImageError):
             self.fail(item.source, str(found), views=self.task.k)
@@ -161,34 +161,34 @@ class _Job:
         self.manifest.remark(source, "error", reason)
         self.bar.advance(0, skipped=views)
 
-    def start(self, group: Group) -> None:
-        """Have one group computed, at once or, where several may be under way, beside those before."""
+    def start(self, batch: PlannedBatch) -> None:
+        """Have one batch computed, at once or, where several may be under way, beside those before."""
         if self.overlap == 1:
-            self.settle(group, lambda: self.views_of(group))
+            self.settle(batch, lambda: self.views_of(batch))
             return
-        self.running.append((group, self.runners.submit(self.views_of, group)))
+        self.running.append((batch, self.runners.submit(self.views_of, batch)))
         if len(self.running) == self.overlap:
             self.settle_next()
 
     def settle_next(self) -> None:
-        group, future = self.running[0]
+        batch, future = self.running[0]
         wait([future])  # a Ctrl-C here leaves the batch in its place
         self.running.popleft()
         try:
-            self.settle(group, future.result)
+            self.settle(batch, future.result)
         except KeyboardInterrupt:
             self.running.clear()  # batches count in their order: none after one that does not
             raise
 
-    def views_of(self, group: Group) -> list[View]:
+    def views_of(self, batch: PlannedBatch) -> list[View]:
         from onesdaug.augment.operator import Row
 
-        rows = [Row(row.loaded.image, row.k, self.task.seed, digest=row.digest) for row in group.rows]
-        only_tweaks = not any("view" in row.missing for row in group.rows)
+        rows = [Row(row.loaded.image, row.k, self.task.seed, digest=row.digest) for row in batch.rows]
+        only_tweaks = not any("view" in row.missing for row in batch.rows)
         return self.survey.geometry(rows) if only_tweaks else self.augmenter.run(rows, self.survey.tweaks)
 
-    def settle(self, group: Group, outcome: Callable[[], list[View]]) -> None:
-        """Take one group's views; if it fails, each of its images alone, so that one bad image costs only itself."""
+    def settle(self, batch: PlannedBatch, outcome: Callable[[], list[View]]) -> None:
+        """Take one batch's views; if it fails, each of its images alone, so that one bad image costs only itself."""
         try:
             views = outcome()
         except WeightsMissing:
@@ -196,18 +196,18 @@ class _Job:
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _DISK_FULL:
                 raise
-            if len(alone := group.by_image()) > 1:
+            if len(alone := batch.by_image()) > 1:
                 for one in alone:
                     self.settle(one, lambda one=one: self.views_of(one))  # type: ignore[misc]
                 return
             reason = str(error) if isinstance(error, OnesdaugError) else f"{type(error).__name__}: {error}"
-            self.fail(group.rows[0].item.source, reason, views=sum(bool(row.missing) for row in group.rows))
+            self.fail(batch.rows[0].item.source, reason, views=sum(bool(row.missing) for row in batch.rows))
             return
         writing = [
-            (row, view, self.write(row, view)) for row, view in zip(group.rows, views, strict=True) if row.missing
+            (row, view, self.write(row, view)) for row, view in zip(batch.rows, views, strict=True) if row.missing
         ]
         self.commit()  # of the batch before: its files were written while this one was computed
-        self.pending = (group.batch, writing)
+        self.pending = (batch.name, writing)
 
     def stop(self) -> None:
         """After Ctrl-C: batches that are computed still count, up to the first that is not."""
@@ -218,7 +218,7 @@ class _Job:
         self.running.clear()
         self.commit()
 
-    def write(self, row: Planned, view: View) -> dict[str, Future[tuple[Path, str]]]:
+    def write(self, row: PlannedView, view: View) -> dict[str, Future[tuple[Path, str]]]:
         """Begin writing the missing files of one view."""
         pictures = {"view": view.image, "tweak": view.tweaked}
         return {
@@ -249,7 +249,7 @@ class _Job:
         self.bar.advance(len(rows))
         self.bar.note = f"{self.bar.rate / self.task.k:.2f} images/s"
 
-    def manifest_row(self, batch: str, row: Planned, view: View, sums: dict[str, str]) -> dict[str, Any]:
+    def manifest_row(self, batch: str, row: PlannedView, view: View, sums: dict[str, str]) -> dict[str, Any]:
         config, name = self.augmenter.config, row.item.view(row.k)
         before = self.manifest.views[name] if row.recorded else {}  # for files that were there already
         made_before = before if "sha256" not in sums else {}  # only its tweak is new: its cost stays what it was

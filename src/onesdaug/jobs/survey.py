@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from onesdaug.common.files import sha256_of
 from onesdaug.data.images import LoadedImage, read_image
 from onesdaug.errors import ImageError
-from onesdaug.jobs.batches import Planned
+from onesdaug.jobs.batches import PlannedView
 from onesdaug.jobs.manifest import Manifest, view_key
 from onesdaug.jobs.plan import Item
 
@@ -59,7 +59,7 @@ class Survey:
         view = ("view", item.view(k), "sha256")
         return [view, ("tweak", item.tweak(k), "tweak_sha256")] if self.tweaks else [view]
 
-    def look(self, item: Item) -> list[Planned] | ImageError:
+    def look(self, item: Item) -> list[PlannedView] | ImageError:
         """The K rows of one input, or why it cannot be used."""
         from onesdaug.augment.seeds import image_digest
 
@@ -70,7 +70,7 @@ class Survey:
         digest = image_digest(loaded.image)
         return [self._row(item, k, loaded, digest) for k in range(1, self.task.k + 1)]
 
-    def _row(self, item: Item, k: int, loaded: LoadedImage, digest: str) -> Planned:
+    def _row(self, item: Item, k: int, loaded: LoadedImage, digest: str) -> PlannedView:
         key = view_key(digest, self.config_json, self.task.seed, k, self.fingerprint)
         known = self.manifest.views.get(item.view(k), {})
         ours = known.get("key") == key
@@ -84,7 +84,7 @@ class Survey:
             else:
                 blocked.append(name)
         recorded = known["batch"] if ours else None
-        return Planned(item, k, loaded, digest, key, tuple(missing), tuple(blocked), recorded)
+        return PlannedView(item, k, loaded, digest, key, tuple(missing), tuple(blocked), recorded)
 
 
 def ahead(

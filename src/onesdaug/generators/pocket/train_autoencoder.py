@@ -7,11 +7,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
-from onesdaug.data.device_augment import DeviceAugment
 from onesdaug.generators.pocket.condition import SlimRes12
 from onesdaug.generators.pocket.networks import Autoencoder
 from onesdaug.generators.pocket.recipe import StageConfig
 from onesdaug.generators.pocket.train_stage import PocketStage
+from onesdaug.training.augment import DeviceAugment
 from onesdaug.training.stage import mixed_precision
 
 PERCEPTUAL = 0.5

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
-from onesdaug.data.device_augment import DeviceAugment
 from onesdaug.generators.pocket.condition import SlimRes12
 from onesdaug.generators.pocket.recipe import StageConfig
 from onesdaug.generators.pocket.train_stage import PocketStage
+from onesdaug.training.augment import DeviceAugment
 from onesdaug.training.stage import mixed_precision
 
 

@@ -13,13 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
-from onesdaug.data.device_augment import DeviceAugment
 from onesdaug.generators.pocket.condition import SlimRes12, measure
 from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, Tokens
 from onesdaug.generators.pocket.recipe import DenoiserConfig
 from onesdaug.generators.pocket.train_autoencoder import feature_distance
 from onesdaug.generators.pocket.train_stage import PocketStage
 from onesdaug.generators.schedule import Schedule
+from onesdaug.training.augment import DeviceAugment
 from onesdaug.training.stage import mixed_precision
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from onesdaug.data.device_augment import DeviceAugment
+from onesdaug.training.augment import DeviceAugment
 
 
 def batch(n: int = 6, size: int = 24) -> torch.Tensor:
