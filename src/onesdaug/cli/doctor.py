@@ -11,6 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
+from onesdaug.cli.options import spelling
+
 PACKAGES = (
     "onesdaug", "torch", "numpy", "pillow", "safetensors", "kornia", "scipy", "pydantic", "typer",
     "diffusers", "transformers", "huggingface-hub", "accelerate", "efficientnet_lite_pytorch",
@@ -37,13 +39,17 @@ HUB_WEIGHTS = (
 )
 
 
+app = typer.Typer(add_completion=False)
+
+
+@app.command(context_settings=spelling(data="root"))
 def doctor(
-    data: Annotated[Path | None, typer.Option("--data", help="Where benchmarks lie; default: $ONESDAUG_DATA.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Where benchmarks lie; default: $ONESDAUG_DATA.")] = None,
     strict: Annotated[bool, typer.Option(help="Exit with 1 if data that is there is not what it should be.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Say what data, weights, packages and devices are here; what is missing; how to get it."""
-    report = examine(data)
+    report = examine(root)
     if as_json:
         import json
 
@@ -55,14 +61,14 @@ def doctor(
         raise typer.Exit(1)
 
 
-def examine(data: Path | None) -> dict[str, Any]:
+def examine(root: Path | None) -> dict[str, Any]:
     """Everything the report says, as data."""
     return {
         "machine": _machine(),
         "packages": _packages(),
         "generators": _generators(),
         "weights": _weights(),
-        "data": _data(data),
+        "data": _data(root),
     }
 
 
@@ -199,7 +205,7 @@ def render(report: dict[str, Any]) -> list[str]:
 def _no_root(data: dict[str, Any]) -> str:
     if data["root"]:
         return f"data: {data['root']} is not a folder"
-    return f"data: no root given; set {data['environment']} or pass --data ROOT"
+    return f"data: no root given; set {data['environment']} or pass --root ROOT"
 
 
 def _split_line(s: dict[str, Any]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onesdaug.cli.options import spelling
 from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,10 +26,14 @@ _VIEWS, _ASKING, _MACHINE = "Views", "Asking and scoring", "Model and machine"
 _EVERY = 5.0  # seconds between lines when nobody watches
 
 
+app = typer.Typer(add_completion=False)
+
+
+@app.command(context_settings=spelling(out="output"))
 def pope(
     images: Annotated[Path, typer.Option(metavar="FOLDER", help="The images; for POPE, COCO's val2014.")],
     questions: Annotated[Path, typer.Option(metavar="FILE", help="Questions, e.g. coco_pope_adversarial.json.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="Folder for answers and results.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Folder for answers and results.")],
     model: Annotated[
         str, typer.Option(help="A folder in transformers format or a hub id; behind --endpoint, its name there.")
     ] = "llava-hf/llava-1.5-7b-hf",
@@ -130,7 +135,7 @@ def pope(
     job = Job(
         questions=asked,
         images=images,
-        out=out,
+        out=output,
         about=about,
         load_model=load,
         headline=Headline(f"plain/{decodings[0]}", parser, combine, orig_logit_weight, aug_logit_weight),

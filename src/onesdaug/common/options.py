@@ -1,0 +1,26 @@
+"""Settings that several commands share, each described once as a type; light, for help texts need them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+Compile = Literal["off", "regional", "max"]
+
+ModelName = Annotated[
+    str, Field(description="pocket (embedded), pocket-imagenet, sd15, a hub id, a folder, or shape (geometry only)")
+]
+Device = Annotated[str, Field(description="auto, cpu, cuda, cuda:1 or mps")]
+Dtype = Annotated[str, Field(description="auto, float32, float16 or bfloat16")]
+CompileMode = Annotated[
+    Compile, Field(description="Same views, faster: off, regional (starts in seconds) or max (minutes)")
+]
+Side = Annotated[int | None, Field(description="Draw at another size than the model's own: cheaper, other views")]
+Decoder = Annotated[
+    str | None,
+    Field(
+        description="Tiny decoder to draw with: cheaper, other views. sd15: AutoencoderTiny (TAESD), a folder or hub "
+        "id; pocket: artifacts/pocket-tiny-decoder"
+    ),
+]
