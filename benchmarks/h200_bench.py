@@ -55,8 +55,8 @@ class Run:
             handle.write(line + "\n")
 
     def bench(self, config: Any, name: str | None = None, **wanted: Any) -> Any:
-        from onesdaug.bench.run import Bench
         from onesdaug.bench.plan import Wanted
+        from onesdaug.bench.run import Bench
 
         file = None if self.warm else self.out / f"speed-{name or self.job}.json"
         told = logging.Handler()

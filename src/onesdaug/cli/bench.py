@@ -44,8 +44,10 @@ def bench(
     from onesdaug.bench.run import Bench
 
     name = preset or ("paper-fast" if wanted.random_weights else default_preset(wanted.model))
-    stages = plan.only + ("folder",) * (folder_images > 0) + ("peer",) * peer
-    plan = replace(plan, only=stages, folder_images=folder_images or plan.folder_images)
+    if folder_images:
+        plan = replace(plan, only=(*plan.only, "folder"), folder_images=folder_images)
+    if peer:
+        plan = replace(plan, only=(*plan.only, "peer"))
     made = Bench(wanted, settings_of(name), output, command())
     result = made.run(plan)
     show(result)

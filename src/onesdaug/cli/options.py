@@ -26,7 +26,7 @@ from onesdaug.errors import ConfigError
 class From:
     """Which fields of a pydantic model or a dataclass become flags, and what these are called."""
 
-    model: type
+    model: Any
     names: Mapping[str, str] = field(default_factory=dict)  # flags that are not called as their field
     prefix: str = ""  # of the flags not in `names`
     panel: str | None = None  # of the help
@@ -66,7 +66,7 @@ class From:
         given = {name: values.pop(f"{owner}_{name}") for name in self.fields}
         given = {name: _split(value, self.fields[name]) for name, value in given.items() if value not in (None, [])}
         try:
-            made = TypeAdapter(self.model).validate_python(given)
+            made: Any = TypeAdapter(self.model).validate_python(given)
         except ValidationError as error:
             problems = [self._line(item) for item in error.errors() if item["loc"] or not self.partial]
             if problems:
@@ -122,7 +122,7 @@ def spelling(**old: str) -> dict[str, Any]:
     return {"help_option_names": ["-h", "--help"], "token_normalize_func": normalise}
 
 
-def _fields(model: type) -> dict[str, FieldInfo]:
+def _fields(model: Any) -> dict[str, FieldInfo]:
     if issubclass(model, BaseModel):
         return dict(model.model_fields)
     hints = get_type_hints(model, include_extras=True)

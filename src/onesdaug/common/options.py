@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 Compile = Literal["off", "regional", "max"]
 
+Root = Annotated[Path | None, Field(description="Where benchmarks lie; default: $ONESDAUG_DATA")]
 ModelName = Annotated[
     str, Field(description="pocket (embedded), pocket-imagenet, sd15, a hub id, a folder, or shape (geometry only)")
 ]
