@@ -89,7 +89,8 @@ def augment(
         )
     else:
         augmenter = Augmenter(None, settings)  # nothing to draw: no weights are loaded only to say so
-    raise typer.Exit(_run(augmenter, generator.name, listing, JobSettings(output, k, seed, save_aug, overwrite), sheet))
+    job = JobSettings(output, k, seed, save_aug, overwrite)
+    raise typer.Exit(_run(augmenter, generator.name, listing, job, sheet))
 
 
 def _run(augmenter: Augmenter, model: str, listing: Listing, task: JobSettings, sheet: bool) -> int:

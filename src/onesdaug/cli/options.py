@@ -16,7 +16,7 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from onesdaug.errors import ConfigError
@@ -65,13 +65,14 @@ class From:
         """The model with what was given on the command line, which is taken out of `values`."""
         given = {name: values.pop(f"{owner}_{name}") for name in self.fields}
         given = {name: _split(value, self.fields[name]) for name, value in given.items() if value not in (None, [])}
+        checked = self.model
+        if self.partial and not issubclass(checked, BaseModel):  # its own check needs all fields: that comes later
+            definitions: Any = {name: (info.annotation, info) for name, info in self.fields.items()}
+            checked = create_model("Given", **definitions)
         try:
-            made: Any = TypeAdapter(self.model).validate_python(given)
+            made: Any = TypeAdapter(checked).validate_python(given)
         except ValidationError as error:
-            problems = [self._line(item) for item in error.errors() if item["loc"] or not self.partial]
-            if problems:
-                raise ConfigError("\n".join(problems)) from None
-            return given  # what fields must agree on is checked when all of them are known
+            raise ConfigError("\n".join(self._line(item) for item in error.errors())) from None
         return {name: getattr(made, name) for name in given} if self.partial else made
 
     def _line(self, item: Any) -> str:
