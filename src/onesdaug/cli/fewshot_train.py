@@ -8,8 +8,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from onesdaug.cli.options import From, options
-from onesdaug.common.options import Device, Root
+from onesdaug.cli.options import OUT_OF_TIME, From, options
+from onesdaug.common.options import Device, MaxSeconds, Root
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.recipes import (
     PAPER_FEAT,
@@ -21,7 +21,6 @@ from onesdaug.fewshot.recipes import (
     released_pretrain,
 )
 
-OUT_OF_TIME = 3
 _OWN = ("lr", "scheduler", "step_size", "gamma")  # shared fields that are meta-training's alone, or told apart
 _SHARED = tuple(f.name for f in fields(Optimisation) if f.name not in _OWN)
 SHARED = From(Optimisation, {"eval_shots": "eval-shot"}, panel="Both stages", only=_SHARED, partial=True)
@@ -64,7 +63,7 @@ def train(
     device: Device = "auto",
     half: Annotated[bool, typer.Option(help="Write matrices as float16.")] = False,
     cache: Annotated[Path | None, typer.Option(help="Keep decoded images here.")] = None,
-    max_seconds: Annotated[float | None, typer.Option(help="Stop after this long; the same command goes on.")] = None,
+    max_seconds: MaxSeconds = None,
     shared: Annotated[dict[str, Any], SHARED],
     first: Annotated[dict[str, Any], PRETRAIN],
     second: Annotated[dict[str, Any], META],

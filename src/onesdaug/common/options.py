@@ -10,6 +10,7 @@ from pydantic import Field
 Compile = Literal["off", "regional", "max"]
 
 Root = Annotated[Path | None, Field(description="Where benchmarks lie; default: $ONESDAUG_DATA")]
+MaxSeconds = Annotated[float | None, Field(description="Stop after this long; the same command goes on")]
 ModelName = Annotated[
     str, Field(description="pocket (embedded), pocket-imagenet, sd15, a hub id, a folder, or shape (geometry only)")
 ]
