@@ -127,7 +127,7 @@ def dripping(handler: Handler, body: Body) -> None:
 
 
 def hang_up(handler: Handler, body: Body) -> None:
-    handler.connection.close()
+    handler.close_connection = True
 
 
 def cut_short(handler: Handler, body: Body) -> None:

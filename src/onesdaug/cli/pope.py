@@ -12,18 +12,12 @@ from onesdaug.cli.options import spelling
 from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from onesdaug.augment.config import AugmentConfig
-    from onesdaug.vlm.job import Job
-    from onesdaug.vlm.model import Asking, Model
-    from onesdaug.vlm.score import Summary
+    from onesdaug.vlm.run import Job
+    from onesdaug.vlm.score import PopeResults
     from onesdaug.vlm.transcript import Record
 
-    Chosen = tuple[dict[str, Any], Callable[[], Model]]  # what decides the answers, and how to get the model
-
 _VIEWS, _ASKING, _MACHINE = "Views", "Asking and scoring", "Model and machine"
-_EVERY = 5.0  # seconds between lines when nobody watches
 
 
 app = typer.Typer(add_completion=False)
@@ -111,27 +105,27 @@ def pope(
     again to go on after an interruption; other parsers, rules and weights are then scored without asking again.
     Exit code 0: all good; 1: some questions got no answer; 2: wrong settings; 130: interrupted.
     """
-    from onesdaug.vlm.job import Job
-    from onesdaug.vlm.model import Asking
+    from onesdaug.vlm.model import Asking, Contrast, find_model
     from onesdaug.vlm.questions import check_images, read_questions
-    from onesdaug.vlm.run import Headline
+    from onesdaug.vlm.run import Headline, Job
 
     decodings = tuple(decoding or ("greedy", "sample"))
-    asking = Asking(decodings, suffix, max_new_tokens, temperature, seed)  # type: ignore[arg-type]
-    contrast = {"alpha": vcd_alpha, "beta": vcd_beta, "noise_step": vcd_noise_step}
+    asking = Asking(decodings, suffix, max_new_tokens, temperature, seed)
+    contrast = _given({"vcd_alpha": vcd_alpha, "vcd_beta": vcd_beta, "vcd_noise_step": vcd_noise_step})
     asked = read_questions(questions, limit)
     check_images(asked, images)  # before the model's files are looked for
+    local = _given({"prompt": prompt, "dtype": dtype, "batch_size": batch_size})
+    remote = _given({"timeout": timeout, "retries": retries, "workers": workers})
     if endpoint is None:
-        _refuse({"timeout": timeout, "retries": retries, "workers": workers}, "are for an --endpoint")
+        _refuse(remote, "are for an --endpoint")
         if vcd is False:
-            _refuse({f"vcd-{name}": value for name, value in contrast.items()}, "do nothing with --no-vcd")
-        how = _given({"prompt": prompt, "dtype": dtype})
-        about, load = _local(model, asking, None if vcd is False else contrast, how, batch_size, device)
+            _refuse(contrast, "do nothing with --no-vcd")
+        chosen = {name.removeprefix("vcd_"): value for name, value in contrast.items()}
+        about, load = find_model(model, asking, None if vcd is False else Contrast(**chosen), device=device, **local)
     else:
-        beyond = {"vcd": vcd or None, **{f"vcd-{name}": value for name, value in contrast.items()}}
-        _refuse(beyond, "need the model's logits, which no endpoint gives")
-        _refuse({"prompt": prompt, "dtype": dtype, "batch-size": batch_size}, "are the server's own business")
-        about, load = _endpoint(endpoint, model, asking, {"timeout": timeout, "retries": retries}, workers)
+        _refuse({"vcd": True, **contrast} if vcd else contrast, "need the model's logits, which no endpoint gives")
+        _refuse(local, "are the server's own business")
+        about, load = find_model(model, asking, endpoint=endpoint, **remote)
     job = Job(
         questions=asked,
         images=images,
@@ -150,43 +144,12 @@ def pope(
     raise typer.Exit(_run(job))
 
 
-def _local(
-    model: str,
-    asking: Asking,
-    contrast: dict[str, Any] | None,
-    how: dict[str, Any],
-    batch_size: int | None,
-    device: str,
-) -> Chosen:
-    from onesdaug.vlm.local import LocalModel, describe_local
-    from onesdaug.vlm.model import Contrast
-
-    vcd = None if contrast is None else Contrast(**_given(contrast))
-
-    def load() -> Model:
-        return LocalModel.from_pretrained(model, asking, vcd, batch_size=batch_size, device=device, **how)
-
-    return describe_local(model, asking, vcd, **how), load
-
-
-def _endpoint(url: str, model: str, asking: Asking, patience: dict[str, Any], workers: int | None) -> Chosen:
-    from onesdaug.vlm.endpoint import Endpoint, describe_endpoint
-    from onesdaug.vlm.transport import Patience
-
-    patient = Patience(**_given(patience))
-
-    def load() -> Model:
-        return Endpoint(url, model, asking, patience=patient, **_given({"workers": workers}))
-
-    return describe_endpoint(url, model, asking), load
-
-
 def _given(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _refuse(options: dict[str, Any], why: str) -> None:
-    if idle := [f"--{name.replace('_', '-')}" for name in _given(options)]:
+    if idle := [f"--{name.replace('_', '-')}" for name in options]:
         raise ConfigError(f"{', '.join(idle)} {why}; leave out what does not belong")
 
 
@@ -205,7 +168,7 @@ def _run(job: Job) -> int:
     from onesdaug.common.devices import pick_device
     from onesdaug.common.progress import log
     from onesdaug.common.provenance import commit, describe_machine
-    from onesdaug.vlm.job import answer, results
+    from onesdaug.vlm.run import answer, results
 
     started = time.perf_counter()
     device = torch.device("cpu") if job.about["kind"] == "endpoint" else pick_device(job.device)
@@ -223,10 +186,10 @@ def _run(job: Job) -> int:
     return 1 if any(record.failed for record in records) else 0
 
 
-def _show(job: Job, summary: Summary, records: list[Record]) -> None:
+def _show(job: Job, summary: PopeResults, records: list[Record]) -> None:
     """The table on stdout; what to know about it on stderr."""
     from onesdaug.cli.screen import results as results_screen
-    from onesdaug.vlm.score import neither
+    from onesdaug.vlm.score import count_unclear
     from onesdaug.vlm.tables import headline_rows, table
 
     h = job.headline
@@ -237,7 +200,7 @@ def _show(job: Job, summary: Summary, records: list[Record]) -> None:
     if not rows:
         raise ConfigError("there are no margins: this model gives no log probabilities; use --combine vote")
     screen.print(table(rows, title))
-    odd, texts = neither(records)
+    odd, texts = count_unclear(records)
     if odd:
         rule = "each parser counts them by its own rule (docs/vlm.md)"
         typer.echo(f"{odd} of {texts} answers are not the bare word yes or no; {rule}", err=True)
