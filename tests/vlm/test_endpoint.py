@@ -9,6 +9,7 @@ import threading
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -328,13 +329,7 @@ def test_an_answer_without_end_is_cut_off() -> None:
 
 
 def test_a_refusal_counts_though_its_text_is_cut_off() -> None:
-    def react(handler: Any, body: Any) -> None:
-        handler.send_response(401)
-        handler.send_header("Content-Length", "1000")
-        handler.end_headers()
-        handler.wfile.write(b"no")
-        handler.close_connection = True
-
+    react = partial(cut_short, status=401)
     with serving(lambda n: react) as server, pytest.raises(ConfigError, match="refuses the key"):
         ask(server)
     assert len(server.requests) == 1

@@ -70,7 +70,8 @@ def load_summary(path: str | Path) -> PopeResults:
     try:
         return TypeAdapter(PopeResults).validate_json(file.read_bytes())
     except (OSError, ValueError) as error:
-        raise DataError(f"{file} is not a summary of `onesdaug pope`: {error}") from error
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{file} is not a summary of `onesdaug pope`: {reason}") from error
 
 
 def grid(
@@ -100,20 +101,20 @@ def grid(
 def _decisions(records: Sequence[Record], *weights: float) -> dict[tuple[str, str, str | None, str, int], Codes]:
     """The decision on every question, by the first five fields of its Score."""
     decided: dict[tuple[str, str, str | None, str, int], Codes] = {}
-    modes = [mode.split("/") for mode in records[0].replies]
+    first: dict[str, str] = {}  # of each method's modes
     for parser in PARSERS:
-        for method, decoding in modes:
-            answers = parsed(records, f"{method}/{decoding}", parser)
+        for mode in records[0].replies:
+            method, decoding = mode.split("/")
+            first.setdefault(method, mode)
+            answers = parsed(records, mode, parser)
             # asking once more and not voting is what `plain` already is
             for k in range(1 if method == "repeat" else 0, answers.shape[1]):
                 decided[method, decoding, parser, "vote", k] = vote(answers[:, : k + 1], *weights)
     # margins do not depend on how a token is then chosen: those of a method's first decoding stand for all
-    for method in ("plain", "vcd"):
-        mode = next((mode for mode in records[0].replies if mode.startswith(f"{method}/")), None)
-        values = None if mode is None else margins(records, mode)
-        if mode is None or values is None or np.isnan(values).all():  # such as an endpoint without log probabilities
+    for method, mode in first.items():
+        values, answers = margins(records, mode), parsed(records, mode, "exact")
+        if method == "repeat" or np.isnan(values).all():  # an endpoint without log probabilities
             continue
-        answers = parsed(records, mode, "exact")
         for k in range(values.shape[1]):
             decided[method, LOGITS, None, "margin", k] = mean_margin(values[:, : k + 1], answers[:, : k + 1], *weights)
     return decided

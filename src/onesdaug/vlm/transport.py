@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import random
+import ssl
 import threading
 import time
 from contextlib import suppress
@@ -127,9 +128,7 @@ def check_url(url: str) -> str:
     except (httpx.InvalidURL, ValueError):
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(
-            f"the endpoint {url.split('@')[-1]} is not an http(s) address, e.g. http://localhost:8000/v1"
-        )
+        raise ConfigError(f"the endpoint {url.split('@')[-1]} is no http(s) address, e.g. http://localhost:8000/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(
             f"the endpoint's address must not hold a user, a password or a query (host {parts.hostname}); the key "
@@ -141,12 +140,12 @@ def check_url(url: str) -> str:
 
 def _client(key: str, timeout: float) -> httpx.Client:
     """A client that sends the key, follows no redirect (which might take the key elsewhere) and unpacks nothing."""
-    for name in ("httpx", "httpcore"):  # their debug lines show headers, in which a server might repeat the key
-        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.getLogger("httpcore").setLevel(logging.INFO)  # its debug lines show headers that may repeat the key
     headers = {"Content-Type": "application/json", "User-Agent": f"onesdaug/{__version__}"}
     headers |= {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {key}"} if key else {})}
     try:
-        return httpx.Client(headers=headers, timeout=timeout, follow_redirects=False, limits=httpx.Limits())
+        tls, limits = ssl.create_default_context(), httpx.Limits()  # the system's certificates, not httpx's own list
+        return httpx.Client(headers=headers, timeout=timeout, verify=tls, follow_redirects=False, limits=limits)
     except (ImportError, OSError, ValueError) as error:
         raise ConfigError(f"the environment's proxy or certificate settings cannot be used: {error}") from error
 
