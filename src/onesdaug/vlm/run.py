@@ -9,24 +9,33 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onesdaug.augment.seeds import image_digest
 from onesdaug.common.files import check_writable, locked
 from onesdaug.common.hub import name_of
 from onesdaug.common.progress import log, progress
-from onesdaug.errors import ConfigError, ImageError, OnesdaugError
+from onesdaug.data.images import load_image
+from onesdaug.errors import ConfigError, DataError, ImageError, OnesdaugError
+from onesdaug.jobs.folder import ViewFolder
+from onesdaug.jobs.job import run_job
+from onesdaug.jobs.plan import list_inputs
+from onesdaug.jobs.survey import JobSettings
 from onesdaug.vlm.answers import CODES, COMBINE, ERROR, PARSERS, check_weights, mean_margin, vote
 from onesdaug.vlm.model import Model, Replies, Reply
-from onesdaug.vlm.pictures import Pictures
 from onesdaug.vlm.questions import Question, Questions, check_images
 from onesdaug.vlm.score import LOGITS, SUMMARY, PopeResults, cost, grid, images_fingerprint, margins, parsed
 from onesdaug.vlm.tables import write_texts
 from onesdaug.vlm.transcript import Record, Transcript
 
 if TYPE_CHECKING:
+    from PIL import Image
+
     from onesdaug.augment.config import AugmentConfig
+    from onesdaug.augment.operator import Augmenter
 
 GIVE_UP = 5  # questions in a row that got no answer at all: a dead server is not asked 3,000 times
 
@@ -106,6 +115,58 @@ class Job:
         return {"questions": self.questions.fingerprint, "model": self.about, "k": self.k, "views": views}
 
 
+@dataclass(frozen=True)
+class Loaded:
+    """The original first, then its views with what each cost to make; `problem` says why there are none."""
+
+    images: list[Image.Image]
+    digest: str  # of the original's pixels
+    seconds: tuple[float, ...] = ()
+    problem: str | None = None
+
+
+class Pictures:
+    """The images of a job by name, each with its K views once they are made."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._made: ViewFolder | None = None
+        self._found: dict[Path, tuple[str, str | None]] = {}  # how its views are called, or why there are none
+        self.load = lru_cache(maxsize=1)(self._load)  # the questions about an image follow one another
+
+    def make_views(self, augmenter: Augmenter) -> None:
+        """Make what is missing of every image's views; the files are called as by `onesdaug augment`."""
+        job, names = self.job, self.job.questions.images
+        log.info(f"{job.generator}: {augmenter.summary()}; K={job.k} views of {len(names)} images → {job.views}")
+        listing = list_inputs([job.images / name for name in names], job.views)
+        done = run_job(augmenter, listing, JobSettings(job.views, job.k, job.seed))
+        if done.interrupted:
+            raise KeyboardInterrupt
+        if len(done.failures) == len(listing.items):
+            reason = next(iter(done.failures.values()))
+            raise OnesdaugError(f"no image has views in {job.views}; the first could not be made because: {reason}")
+        for source, reason in done.failures.items():
+            log.info(f"no views: {reason if reason.startswith(source) else f'{source}: {reason}'}")
+        self._found = {item.path: (item.prefix, done.failures.get(item.source)) for item in listing.items}
+        self._made = ViewFolder(job.views)
+
+    def _load(self, name: str) -> Loaded:
+        """The original and its views. ImageError: not even that."""
+        original, k = load_image(self.job.images / name), self.job.k
+        loaded = Loaded([original], image_digest(original))
+        if self._made is None:
+            return loaded
+        prefix, reason = self._found[self.job.images / name]
+        try:
+            if reason is not None:
+                raise ImageError(f"no views of {name}: {reason}")
+            views = self._made.named(prefix, k)
+        except (DataError, ImageError) as error:
+            return replace(loaded, problem=str(error))
+        seconds = tuple(float(row.get("seconds", 0.0)) for row in self._made.manifest.rows(prefix, k))
+        return replace(loaded, images=[original, *views], seconds=seconds)
+
+
 def answer(job: Job) -> list[Record]:
     """Make views and ask, as far as either is still to be done; gives the answers in the questions' order."""
     job.check()
@@ -115,12 +176,12 @@ def answer(job: Job) -> list[Record]:
         if transcript.damaged:
             log.info(f"{transcript.damaged} damaged lines of {transcript.path} are ignored; they are asked again")
         if todo := transcript.pending(job.questions.by_image):
-            pictures = Pictures(job.images, job.questions.images, job.views, job.k)
+            pictures = Pictures(job)
             if job.k:
-                _make_views(job, pictures, transcript, settings)
+                _make_views(pictures, transcript, settings)
             transcript.begin(settings)
             log.info(f"{job.about['name']}: {len(todo)} of {len(job.questions)} questions to ask, K={job.k}")
-            _ask_all(job, todo, pictures, transcript)
+            _ask_all(todo, pictures, transcript)
         return transcript.of(job.questions.items)
 
 
@@ -146,30 +207,28 @@ def results(
     return made
 
 
-def _make_views(job: Job, pictures: Pictures, transcript: Transcript, settings: dict[str, Any]) -> None:
+def _make_views(pictures: Pictures, transcript: Transcript, settings: dict[str, Any]) -> None:
     import torch
 
     from onesdaug.augment.operator import Augmenter
 
+    job = pictures.job
     conditioned = job.config is not None and job.config.conditioned
     augmenter = Augmenter.from_pretrained(
         job.generator, config=job.config, ip_adapter=conditioned, ip_repo=job.ip_repo, device=job.device
     )
     settings["views"]["weights"] = augmenter.fingerprint
     transcript.check(settings)
-    images = len(job.questions.images)
-    log.info(f"{job.generator}: {augmenter.summary()}; K={job.k} views of {images} images → {job.views}")
-    pictures.make_views(augmenter, job.seed)
-    for source, reason in pictures.failures.items():
-        log.info(f"no views: {reason if reason.startswith(source) else f'{source}: {reason}'}")
+    pictures.make_views(augmenter)
     del augmenter  # the generator makes room for the model
     gc.collect()
     torch.cuda.empty_cache()  # does nothing where CUDA is not in use
 
 
-def _ask_all(job: Job, todo: Sequence[Question], pictures: Pictures, transcript: Transcript) -> None:
+def _ask_all(todo: Sequence[Question], pictures: Pictures, transcript: Transcript) -> None:
     """An image that cannot be read, or a question that fails, costs only itself."""
-    model, lost = job.load_model(), 0
+    job, lost = pictures.job, 0
+    model = job.load_model()
     outcomes = [job.headline.right(record) for record in transcript.of(job.questions.items) if not record.failed]
     with progress(len(job.questions), "questions") as bar:
         bar.advance(0, skipped=len(outcomes))
@@ -205,6 +264,6 @@ def _ask(model: Model, question: Question, pictures: Pictures) -> Record:
         problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
     if problem is not None:
         for rows in replies.values():
-            rows += [Reply(error=problem)] * (1 + pictures.k - len(rows))
+            rows += [Reply(error=problem)] * (1 + pictures.job.k - len(rows))
     digest, seconds = (None, ()) if loaded is None else (loaded.digest, loaded.seconds)
     return Record(question, replies, digest, seconds, time.perf_counter() - started)
