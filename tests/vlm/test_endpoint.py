@@ -18,7 +18,8 @@ import pytest
 from onesdaug.augment.seeds import image_digest
 from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.vlm.endpoint import Endpoint
-from onesdaug.vlm.model import Asking, Reply, find_model
+from onesdaug.vlm.model import Reply, find_model
+from onesdaug.vlm.settings import Asking
 from onesdaug.vlm.transport import check_url
 from tests.conftest import make_image
 from tests.vlm.server import (

@@ -14,7 +14,8 @@ from PIL import Image
 
 from onesdaug.errors import ConfigError, WeightsMissing
 from onesdaug.vlm.local import LocalModel, build_prompt, describe_local
-from onesdaug.vlm.model import SUFFIX, Asking, Contrast, Replies, listed_margin
+from onesdaug.vlm.model import Replies, listed_margin
+from onesdaug.vlm.settings import SUFFIX, Asking, Contrast
 from onesdaug.vlm.vcd import NoisedLogits, VCDLogitsProcessor, contrastive_logits
 from tests.conftest import make_image
 from tests.vlm.tiny import TEMPLATE, WORDS, save_llava

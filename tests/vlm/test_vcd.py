@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from onesdaug.errors import ConfigError
-from onesdaug.vlm.model import Contrast, stream
+from onesdaug.vlm.model import stream
+from onesdaug.vlm.settings import Contrast
 from onesdaug.vlm.vcd import SampleLogitsProcessor as Sampler
 from onesdaug.vlm.vcd import VCDLogitsProcessor, abar, contrastive_logits, noise_image
 

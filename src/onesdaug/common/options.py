@@ -11,9 +11,9 @@ Compile = Literal["off", "regional", "max"]
 
 Root = Annotated[Path | None, Field(description="Where benchmarks lie; default: $ONESDAUG_DATA")]
 MaxSeconds = Annotated[float | None, Field(description="Stop after this long; the same command goes on")]
-ModelName = Annotated[
-    str, Field(description="pocket (embedded), pocket-imagenet, sd15, a hub id, a folder, or shape (geometry only)")
-]
+GENERATORS = ("pocket", "pocket-imagenet", "sd15", "shape")
+MODELS = f"{', '.join(GENERATORS)} (geometry only), a hub id or a folder"
+ModelName = Annotated[str, Field(description=MODELS)]
 Device = Annotated[str, Field(description="auto, cpu, cuda, cuda:1 or mps")]
 Dtype = Annotated[str, Field(description="auto, float32, float16 or bfloat16")]
 CompileMode = Annotated[

@@ -14,10 +14,11 @@ from onesdaug.studies.result import Answer, Paper
 from onesdaug.studies.spec import PopeRow, Study
 from onesdaug.studies.workshop import Missing, Workshop
 from onesdaug.vlm.metrics import Estimate
-from onesdaug.vlm.model import Asking, Contrast, find_model
+from onesdaug.vlm.model import find_model
 from onesdaug.vlm.questions import check_images, read_questions
 from onesdaug.vlm.run import Headline, Job, answer, results
 from onesdaug.vlm.score import Score
+from onesdaug.vlm.settings import Asking, Contrast
 
 IMAGES = Path("coco") / "val2014"
 HOW_IMAGES = "http://images.cocodataset.org/zips/val2014.zip (6 GB), unpacked to coco/val2014"

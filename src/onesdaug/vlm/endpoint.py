@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from onesdaug.errors import ConfigError
 from onesdaug.jobs.files import png_bytes
-from onesdaug.vlm.model import Asking, Replies, Reply, listed_margin, stream
+from onesdaug.vlm.model import Replies, Reply, listed_margin, stream
+from onesdaug.vlm.settings import Asking
 from onesdaug.vlm.transport import KEY_VARIABLE, RequestFailed, Transport
 
 if TYPE_CHECKING:

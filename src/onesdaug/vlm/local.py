@@ -20,7 +20,8 @@ from torch import Tensor
 from onesdaug.common.devices import is_out_of_memory, pick_device, pick_dtype
 from onesdaug.common.hub import find, fingerprint, how_to_get, loading, name_of
 from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.vlm.model import Asking, Contrast, Replies, Reply, stream, word_of
+from onesdaug.vlm.model import Replies, Reply, stream, word_of
+from onesdaug.vlm.settings import Asking, Contrast
 from onesdaug.vlm.vcd import (
     Inputs,
     NoisedLogits,

@@ -12,12 +12,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from onesdaug.errors import ConfigError
+from onesdaug.vlm.settings import Asking, Contrast
 
 if TYPE_CHECKING:
     from PIL import Image
-
-DECODINGS = ("greedy", "sample")
-SUFFIX = " Please answer this question with one word."
 
 
 @dataclass(frozen=True)
@@ -30,41 +28,6 @@ class Reply:
 
 
 Replies = dict[str, list[Reply]]  # by mode; one for the original and one for each view
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """VCD's settings; these are its evaluation script's."""
-
-    alpha: float = 1.0
-    beta: float = 0.1
-    noise_step: int = 500
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.alpha < math.inf and 0 <= self.beta <= 1 and 0 <= self.noise_step < 1000):
-            raise ConfigError(
-                f"VCD with alpha {self.alpha:g}, beta {self.beta:g}, noise step {self.noise_step}: alpha is not "
-                "negative, beta lies in [0, 1], the noise step in 0..999"
-            )
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How every question is put, whatever the model."""
-
-    decodings: tuple[str, ...] = DECODINGS
-    suffix: str = SUFFIX
-    max_new_tokens: int = 1
-    temperature: float = 1.0  # of sampled decoding; greedy has none
-    seed: int = 1234
-
-    def __post_init__(self) -> None:
-        if not self.decodings or any(name not in DECODINGS for name in self.decodings):
-            raise ConfigError(f"decoding must be greedy or sample, got {', '.join(self.decodings) or 'none'}")
-        if len(set(self.decodings)) != len(self.decodings):
-            raise ConfigError(f"a decoding is named twice: {', '.join(self.decodings)}")
-        if self.max_new_tokens < 1 or not 0 < self.temperature < math.inf:
-            raise ConfigError("at least one new token is needed, and a temperature above zero")
 
 
 class Model(Protocol):

@@ -28,6 +28,7 @@ from onesdaug.vlm.answers import CODES, COMBINE, ERROR, PARSERS, check_weights, 
 from onesdaug.vlm.model import Model, Replies, Reply
 from onesdaug.vlm.questions import Question, Questions, check_images
 from onesdaug.vlm.score import LOGITS, SUMMARY, PopeResults, cost, grid, images_fingerprint, margins, parsed
+from onesdaug.vlm.settings import Scoring
 from onesdaug.vlm.tables import write_texts
 from onesdaug.vlm.transcript import Record, Transcript
 
@@ -41,14 +42,10 @@ GIVE_UP = 5  # questions in a row that got no answer at all: a dead server is no
 
 
 @dataclass(frozen=True)
-class Headline:
+class Headline(Scoring):
     """The one row that the progress bar and the text files show; all others are in summary.json."""
 
     mode: str = "plain/greedy"
-    parser: str = "official"
-    combine: str = "vote"
-    original_weight: float = 1.0
-    view_weight: float = 1.0
 
     def right(self, record: Record) -> bool | None:
         """Whether the combined answer is right; None for an error."""
