@@ -180,7 +180,7 @@ def main() -> None:
     parser.add_argument("banks", nargs="+", metavar="CLASSIFIER/SOURCE=BANK")
     parser.add_argument("--per-class", action="append", default=[], metavar="CLASSIFIER=N")
     parser.add_argument("--parts", type=int, default=PARTS, help="other parts to measure the spread on")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("-o", "--output", type=Path, default=OUT)
     args = parser.parse_args()
     full: dict[str, dict[str, FeatureBank]] = {}
     for text in args.banks:
@@ -190,8 +190,8 @@ def main() -> None:
             parser.error(f"want CLASSIFIER/SOURCE=BANK, got {text!r}")
         full.setdefault(classifier, {})[source] = FeatureBank.load(file)
     numbers = PER_CLASS | {name: int(n) for name, _, n in (text.partition("=") for text in args.per_class)}
-    card = make(full, args.out, numbers, args.parts)
-    print(f"{args.out}: {len(card['banks'])} banks, {card['bytes'] / 1e6:.2f} MB")
+    card = make(full, args.output, numbers, args.parts)
+    print(f"{args.output}: {len(card['banks'])} banks, {card['bytes'] / 1e6:.2f} MB")
 
 
 if __name__ == "__main__":

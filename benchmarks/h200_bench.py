@@ -55,8 +55,8 @@ class Run:
             handle.write(line + "\n")
 
     def bench(self, config: Any, name: str | None = None, **wanted: Any) -> Any:
+        from onesdaug.bench.plan import Wanted
         from onesdaug.bench.run import Bench
-        from onesdaug.bench.subject import Wanted
 
         file = None if self.warm else self.out / f"speed-{name or self.job}.json"
         told = logging.Handler()
@@ -173,7 +173,8 @@ def first_view_job(run: Run) -> None:
     from onesdaug.augment.config import preset
     from onesdaug.augment.operator import Augmenter
     from onesdaug.bench import random_sd
-    from onesdaug.bench.subject import Wanted, load
+    from onesdaug.bench.plan import Wanted
+    from onesdaug.bench.subject import load
 
     stamp("onesdaug imported")
     loading = random_sd.loading  # entered when diffusers and transformers have been imported, at their usual place

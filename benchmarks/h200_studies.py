@@ -93,8 +93,9 @@ def make_banks(studies: list[str], compiled: bool) -> None:
     from onesdaug.common.progress import shown
     from onesdaug.common.provenance import commit
     from onesdaug.studies.accuracy import wants_of
+    from onesdaug.studies.settings import Settings
     from onesdaug.studies.spec import load_study
-    from onesdaug.studies.workshop import Settings, Workshop
+    from onesdaug.studies.workshop import Workshop
 
     shop = Workshop(
         Settings(
@@ -129,8 +130,9 @@ def demo() -> None:
     from benchmarks import demo_bank
     from onesdaug.fewshot.bank import FeatureBank
     from onesdaug.studies.accuracy import wants_of
+    from onesdaug.studies.settings import Settings
     from onesdaug.studies.spec import load_study
-    from onesdaug.studies.workshop import Settings, Workshop
+    from onesdaug.studies.workshop import Workshop
 
     names = ("pocket", "pocket-imagenet")
     shop = Workshop(Settings(work=Path("banks"), root=Path("data"), checkpoints=Path("fewshot"), generators=names))

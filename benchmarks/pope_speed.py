@@ -93,7 +93,7 @@ def main() -> None:
 
     from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.vlm.local import LocalModel
-    from onesdaug.vlm.model import Asking, Contrast
+    from onesdaug.vlm.settings import Asking, Contrast
 
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, reader = llava(args.tiny, device), processor(336)

@@ -114,7 +114,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, required=True, help="the folder that holds miniimagenet/")
     parser.add_argument("--model", default="pocket", help="whose decoder: a name or folder")
     parser.add_argument("--minutes", type=float, default=20.0, help="in all; a third of them at most for the lessons")
-    parser.add_argument("-o", "--out", type=Path, default=ROOT / "artifacts" / "pocket-tiny-decoder")
+    parser.add_argument("-o", "--output", type=Path, default=ROOT / "artifacts" / "pocket-tiny-decoder")
     options = parser.parse_args()
     torch.manual_seed(0)
     pocket = Pocket.from_pretrained(options.model, device="cpu", dtype="float32")
@@ -138,8 +138,8 @@ def main() -> None:
         "commit": commit(),
         "machine": describe_machine(pocket.device),
     }
-    save_checkpoint(options.out, {f"decoder.{k}": v for k, v in tiny.state_dict().items()}, card, half=True)
-    print(f"{options.out}: {steps} steps, {counted['tiny'] / counted['real']:.3f} of the operations, PSNR {psnr}")
+    save_checkpoint(options.output, {f"decoder.{k}": v for k, v in tiny.state_dict().items()}, card, half=True)
+    print(f"{options.output}: {steps} steps, {counted['tiny'] / counted['real']:.3f} of the operations, PSNR {psnr}")
 
 
 if __name__ == "__main__":

@@ -77,3 +77,12 @@ def test_what_the_tests_need_is_in_the_dev_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     dev = " ".join(project["optional-dependencies"]["dev"])
     assert all(name in dev for name in ("hatchling", "matplotlib", "scikit-image", "pytest"))
+
+
+def test_the_version_stands_in_one_place(tmp_path: Path) -> None:
+    from onesdaug import __version__
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"] and "version" not in project["project"]
+    assert project["tool"]["hatch"]["version"]["path"] == "src/onesdaug/__init__.py"
+    assert build("onesdaug", "sdist", tmp_path).name == f"onesdaug-{__version__}.tar.gz"

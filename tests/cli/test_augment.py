@@ -137,8 +137,8 @@ def test_with_a_generator_the_start_line_says_what_really_runs(
 def test_flags_become_settings_and_unset_ones_keep_the_preset() -> None:
     from onesdaug.cli.augment import _config
 
-    assert _config("paper-fast", {"steps": None, "guidance": 2.0}, None, {}).steps == 10
-    vlm = _config("vlm", {}, None, {"rotate": 3.0, "stretch": None}).shape
+    assert _config("paper-fast", {"guidance": 2.0}, None, {}).steps == 10
+    vlm = _config("vlm", {}, None, {"rotate": 3.0}).shape
     assert vlm is not None
     assert (vlm.rotate, vlm.stretch) == (3.0, 0.40)
     assert _config("vlm", {"condition": False}, False, {}).shape is None
@@ -311,7 +311,7 @@ def test_speed_options_reach_the_model_or_are_refused(
     assert plain["settings"]["guidance_interval"] == [0.5, 1.0]  # type: ignore[index]
     assert plain["key"] == fast["key"] and str(large["generator"]).endswith(":48px")
     for wrong, reason in (
-        (["--compile", "fast"], "none of off, regional, max"),
+        (["--compile", "fast"], "--compile: must be off, regional or max, got 'fast'"),
         (["--cfg-interval", 0.9, 0.1], "--cfg-interval"),
         (["--side", 30], "multiple of 4"),
         (["--decoder", tiny_sd / "vae"], "AutoencoderTiny"),

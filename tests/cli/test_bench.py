@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 import torch
-import typer
 from typer.testing import CliRunner, Result
 
 from onesdaug.augment.config import preset
@@ -15,9 +14,10 @@ from onesdaug.bench.clock import repeat
 from onesdaug.bench.limit import flops
 from onesdaug.bench.measure import linearity
 from onesdaug.bench.peer import Peer
+from onesdaug.bench.plan import Wanted
 from onesdaug.bench.random_sd import random_parts
-from onesdaug.bench.subject import Wanted, load
-from onesdaug.cli.bench import bench as command
+from onesdaug.bench.subject import load
+from onesdaug.cli.bench import app
 from onesdaug.errors import ConfigError
 from onesdaug.generators import speed
 
@@ -25,8 +25,6 @@ TINY = Wanted(random_weights="sd15-tiny", device="cpu")
 
 
 def bench(*arguments: object) -> Result:
-    app = typer.Typer()
-    app.command()(command)
     return CliRunner().invoke(app, [str(a) for a in (*arguments, "--device", "cpu")])
 
 
@@ -68,10 +66,11 @@ def test_a_stage_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytes
     [
         (["--random-weights", "sdxl"], "no random weights called 'sdxl'"),
         (["--model", "shape"], "no network to measure"),
-        (["--only", "speed"], "there is no stage speed"),
-        (["--batch-sizes", "1,x"], "positive numbers"),
+        (["--only", "speed"], "--only: must be limit, batches,"),
+        (["--batch-sizes", "1,x"], "--batch-sizes: must be a valid integer"),
+        (["--batch-sizes", "0"], "--batch-sizes: must be greater than or equal to 1, got '0'"),
         (["--peer"], "add --random-weights sd15"),
-        (["--compile", "fast"], "none of off, regional, max"),
+        (["--compile", "fast"], "--compile: must be off, regional or max, got 'fast'"),
         (["--side", 100], "multiple of 8"),
         (["--random-weights", "sd15-tiny", "--side", 30], "multiple of 4"),
     ],

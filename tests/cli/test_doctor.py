@@ -23,14 +23,14 @@ def test_nothing_there_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.delenv("ONESDAUG_DATA", raising=False)
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     shown = CliRunner().invoke(app, []).output
-    assert "set ONESDAUG_DATA or pass --data ROOT" in shown
+    assert "set ONESDAUG_DATA or pass --root ROOT" in shown
     assert "hf download h94/IP-Adapter" in shown
     assert "image-net.org" in shown
 
 
 def test_generators_that_come_with_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "onesdaug_pocket_imagenet", None)  # as if it were not installed
-    lines = CliRunner().invoke(app, ["--data", str(tmp_path)]).output.splitlines()
+    lines = CliRunner().invoke(app, ["--root", str(tmp_path)]).output.splitlines()
     start = lines.index("generators that come with a package")
     assert [line.split() for line in lines[start + 1 : start + 2]] == [["pocket", "ok,", "31.8", "MB"]]
     assert lines[start + 2].split()[:2] == ["pocket-imagenet", "missing:"]
@@ -43,10 +43,10 @@ def test_an_installed_generator_is_named_and_a_damaged_one_too(
     folder = tmp_path / "weights"
     shutil.copytree(pocket.locate("pocket"), folder)
     monkeypatch.setattr(pocket, "locate", lambda name: folder)
-    shown = CliRunner().invoke(app, ["--data", str(tmp_path)]).output
+    shown = CliRunner().invoke(app, ["--root", str(tmp_path)]).output
     assert "pocket-imagenet                   ok, 31.8 MB" in shown
     (folder / "model-2-of-3.safetensors").unlink()
-    told = json.loads(CliRunner().invoke(app, ["--data", str(tmp_path), "--json"]).output)
+    told = json.loads(CliRunner().invoke(app, ["--root", str(tmp_path), "--json"]).output)
     assert all("a shard is missing or damaged" in g["problem"] and g["found"] for g in told["generators"])
 
 
@@ -54,9 +54,9 @@ def test_wrong_counts_are_named_and_strict_fails(tmp_path: Path) -> None:
     folder = tmp_path / "cub" / "val" / "001.Albatross"
     folder.mkdir(parents=True)
     Image.new("RGB", (8, 8)).save(folder / "a.png")
-    done = CliRunner().invoke(app, ["--data", str(tmp_path), "--strict"])
+    done = CliRunner().invoke(app, ["--root", str(tmp_path), "--strict"])
     assert done.exit_code == 1
     assert "1 classes, expected 50; 1 images, expected 2932" in done.output
-    told = json.loads(CliRunner().invoke(app, ["--data", str(tmp_path), "--json"]).output)
+    told = json.loads(CliRunner().invoke(app, ["--root", str(tmp_path), "--json"]).output)
     cub = next(b for b in told["data"]["benchmarks"] if b["name"] == "cub")
     assert [s["images"] for s in cub["splits"]] == [0, 1, 0]

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from onesdaug import cli
-from onesdaug.cli.fewshot_train import OUT_OF_TIME
+from onesdaug.cli.options import OUT_OF_TIME
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.errors import ConfigError, DataError, OnesdaugError, WeightsMissing
 from onesdaug.generators.pocket.generator import locate
@@ -66,7 +66,7 @@ def test_a_limit_stops_and_the_same_command_goes_on(
     folder: Path, trained: tuple[Path, Result], tmp_path: Path
 ) -> None:
     command = ["train", "--recipe", "smoke", "--data", folder, "-o", tmp_path / "out", "--device", "cpu"]
-    late = generator(*command, "--limit", 0)
+    late = generator(*command, "--max-seconds", 0)
     assert late.exit_code == OUT_OF_TIME == 3
     assert "run the same command again to go on" in late.stderr
     assert generator(*command).exit_code == 0

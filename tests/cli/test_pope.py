@@ -46,7 +46,7 @@ def llava(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def common(tmp_path: Path, llava: Path) -> list[object]:
     pictures, file = save_questions(tmp_path)
-    return ["--images", pictures, "--questions", file, "--model", llava, "--generator", "shape", "--device", "cpu"]
+    return ["--images", pictures, "--questions", file, "--vlm", llava, "--model", "shape", "--device", "cpu"]
 
 
 def test_from_images_and_questions_to_every_file(common: list[object], tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_views_by_stable_diffusion_with_ip_adapter(
     common: list[object], tmp_path: Path, tiny_sd: Path, tiny_ip: dict[str, Path]
 ) -> None:
     """The paper's generator in its real format, tiny; a second run with more views makes only the new ones."""
-    store, drawn = tmp_path / "store", ["--generator", tiny_sd, "--ip-repo", tiny_ip["base"], "--no-vcd"]
+    store, drawn = tmp_path / "store", ["--model", tiny_sd, "--ip-repo", tiny_ip["base"], "--no-vcd"]
     two = run(*common, *drawn, "--k", 2, "--views", store, "-o", tmp_path / "two")
     assert two.exit_code == 0, two.output
     assert "1 of 10 steps run, 2 network rows per view" in two.stderr
@@ -196,8 +196,8 @@ def test_mistakes_are_found_before_anything_is_loaded(
     for arguments, kind, text in (
         ((*common, *out, "--parser", "regex"), ConfigError, "parser must be one of official, vcd, exact"),
         ((*common, *out, "--combine", "median"), ConfigError, "combine must be one of vote, margin"),
-        ((*common, *out, "--decoding", "beam"), ConfigError, "greedy or sample"),
-        ((*common, *out, "--vcd-beta", 2), ConfigError, "beta lies in"),
+        ((*common, *out, "--decoding", "beam"), ConfigError, "--decoding: must be greedy or sample, got 'beam'"),
+        ((*common, *out, "--vcd-beta", 2), ConfigError, "--vcd-beta: must be less than or equal to 1, got 2.0"),
         ((*common, *out, "--no-vcd", "--vcd-alpha", 1), ConfigError, "--vcd-alpha do nothing with --no-vcd"),
         ((*common, *out, "--timeout", 9), ConfigError, "--timeout are for an --endpoint"),
         ((*common, *out, "--endpoint", "http://h/v1", "--vcd"), ConfigError, "which no endpoint gives"),
@@ -205,7 +205,7 @@ def test_mistakes_are_found_before_anything_is_loaded(
         ((*common, *out, "--aug-logit-weight", -1), ConfigError, "must not be negative"),
         ((*common, *out, "--preset", "nice"), ConfigError, "there is no preset"),
         ((*common, *out, "--prompt", "nice"), ConfigError, "prompt must be one of"),
-        ((*common, *out, "--model", "llava-hf/llava-1.5-7b-hf"), WeightsMissing, "hf download llava-hf/llava-1.5-7b"),
+        ((*common, *out, "--vlm", "llava-hf/llava-1.5-7b-hf"), WeightsMissing, "hf download llava-hf/llava-1.5-7b"),
         ((*common, *out, "--images", tmp_path / "gone"), DataError, "does not exist"),
     ):
         found = run(*arguments).exception
@@ -214,7 +214,7 @@ def test_mistakes_are_found_before_anything_is_loaded(
         assert "\n" not in str(found)
     assert not (tmp_path / "out").exists()
     (tmp_path / "pictures" / "p1.png").unlink()
-    missing = run(*common, *out, "--model", "llava-hf/llava-1.5-7b-hf").exception
+    missing = run(*common, *out, "--vlm", "llava-hf/llava-1.5-7b-hf").exception
     assert "1 of 4 images are not in" in str(missing)  # images before weights
 
 
@@ -223,7 +223,7 @@ def remote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[object]:
     monkeypatch.setenv("OPENAI_API_KEY", SECRET)
     monkeypatch.setenv("NO_PROXY", "*")
     pictures, file = save_questions(tmp_path)
-    return ["--images", pictures, "--questions", file, "--generator", "shape", "--model", "remote", "--device", "cpu"]
+    return ["--images", pictures, "--questions", file, "--model", "shape", "--vlm", "remote", "--device", "cpu"]
 
 
 def test_an_endpoint_with_troubles(remote: list[object], tmp_path: Path) -> None:
@@ -280,9 +280,23 @@ def test_kill_dash_nine_and_resume(remote: list[object], tmp_path: Path) -> None
     assert re.search(r"plain\s+│ greedy\s+│ 0", done.stdout)
 
 
+def test_who_is_asked_and_who_draws() -> None:
+    """Commands of before, with --generator, mean what they meant; what would now mean something else is refused."""
+    from onesdaug.cli.pope import LLAVA, _words
+
+    assert _words(None, None, None, 4, None) == (LLAVA, "sd15")
+    assert _words("mine", "pocket", None, 4, None) == ("mine", "pocket")
+    assert _words(None, "mine", "pocket", 4, None) == ("mine", "pocket")
+    assert _words(None, "pocket", None, 4, None) == (LLAVA, "pocket")
+    for name, k, endpoint in (("pocket", 0, None), ("pocket", 4, "http://h/v1"), ("mine", 4, None)):
+        with pytest.raises(ConfigError, match="say with --vlm who is asked"):
+            _words(None, name, None, k, endpoint)
+        assert _words("mine", None, None, k, endpoint) == ("mine", "sd15")
+
+
 def test_help_imports_nothing_heavy() -> None:
     code = (
         "import sys; import onesdaug.cli.pope; "
-        "found = {'torch', 'transformers', 'numpy', 'PIL', 'pydantic'} & set(sys.modules); assert not found, found"
+        "found = {'torch', 'transformers', 'numpy', 'PIL', 'httpx'} & set(sys.modules); assert not found, found"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

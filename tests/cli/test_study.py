@@ -24,7 +24,7 @@ def test_list_names_every_study_and_its_place_in_the_paper() -> None:
 
 
 def test_run_writes_results_and_a_page(world: World, tmp_path: Path) -> None:
-    options = ["--root", str(world.root), "--checkpoints", str(world.checkpoints), "--generator", str(world.generator)]
+    options = ["--root", str(world.root), "--checkpoints", str(world.checkpoints), "--model", str(world.generator)]
     options += ["--episodes", "6", "--device", "cpu", "--work", str(world.root.parent / "work")]
     shown = runner.invoke(app, ["study", "run", "grid", "theory", "-o", str(tmp_path), *options])
     assert shown.exit_code == 0, shown.output
@@ -38,7 +38,7 @@ def test_run_writes_results_and_a_page(world: World, tmp_path: Path) -> None:
 def test_nothing_to_run_with_says_why_and_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("ONESDAUG_DATA", raising=False)
     (tmp_path / "grid.json").write_text("{}")
-    shown = runner.invoke(app, ["study", "run", "grid", "--generator", "pocket", "-o", str(tmp_path)])
+    shown = runner.invoke(app, ["study", "run", "grid", "--model", "pocket", "-o", str(tmp_path)])
     assert shown.exit_code == 1
     assert "ONESDAUG_DATA is not set; to get it: ILSVRC-2012" in shown.stdout
     assert (tmp_path / "grid.json").read_text() == "{}"

@@ -10,7 +10,8 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from onesdaug.cli.fewshot_train import OUT_OF_TIME, train
+from onesdaug.cli.fewshot_train import train
+from onesdaug.cli.options import OUT_OF_TIME
 from onesdaug.encoders.checkpoint import load_checkpoint
 
 app = typer.Typer()
@@ -32,7 +33,7 @@ def folder(tmp_path: Path) -> Path:
 def test_both_stages_and_going_on(folder: Path, tmp_path: Path) -> None:
     out = tmp_path / "model"
     command = (
-        f"--data {folder} --out {out} --backbone convnet --head feat --epochs 1 --batch 4 --max-epoch 1 "
+        f"--data {folder} --output {out} --backbone convnet --head feat --epochs 1 --batch 4 --max-epoch 1 "
         "--episodes-per-epoch 2 --way 3 --query 2 --num-eval-episodes 4 --eval-way 3 --eval-shot 1 --eval-query 2 "
         "--resize 92 --device cpu --half"
     ).split()

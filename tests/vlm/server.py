@@ -127,11 +127,11 @@ def dripping(handler: Handler, body: Body) -> None:
 
 
 def hang_up(handler: Handler, body: Body) -> None:
-    handler.connection.close()
+    handler.close_connection = True
 
 
-def cut_short(handler: Handler, body: Body) -> None:
-    handler.send_response(200)
+def cut_short(handler: Handler, body: Body, status: int = 200) -> None:
+    handler.send_response(status)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
     handler.wfile.write(b'{"choices": [')

@@ -10,7 +10,7 @@ import torch
 
 from onesdaug.ensemble.combine import vote as ensemble_vote
 from onesdaug.errors import ConfigError
-from onesdaug.vlm.combine import ERROR, NO, UNKNOWN, YES, Codes, check_weights, mean_margin, vote
+from onesdaug.vlm.answers import ERROR, NO, UNKNOWN, YES, Codes, check_weights, mean_margin, vote
 
 Y, N, U, E = YES, NO, UNKNOWN, ERROR
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+import threading
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -14,9 +17,10 @@ import pytest
 
 from onesdaug.augment.seeds import image_digest
 from onesdaug.errors import ConfigError, OnesdaugError
-from onesdaug.vlm.endpoint import Endpoint, describe_endpoint
-from onesdaug.vlm.model import Asking, Reply
-from onesdaug.vlm.transport import Patience, check_url
+from onesdaug.vlm.endpoint import Endpoint
+from onesdaug.vlm.model import Reply, find_model
+from onesdaug.vlm.settings import Asking
+from onesdaug.vlm.transport import check_url
 from tests.conftest import make_image
 from tests.vlm.server import (
     Server,
@@ -34,7 +38,7 @@ from tests.vlm.server import (
 
 PICTURES = [make_image(seed, (40, 30)) for seed in range(3)]
 SECRET = "sk-not-for-your-eyes-0123456789"
-QUICK = Patience(timeout=0.8, retries=1, pause=0.01)
+QUICK = {"timeout": 0.8, "retries": 1, "pause": 0.01}
 
 
 @pytest.fixture(autouse=True)
@@ -43,9 +47,8 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_PROXY", "*")
 
 
-def client(server: Server, *decodings: str, patience: Patience = QUICK, **more: Any) -> Endpoint:
-    asking = Asking(decodings or ("greedy",), **more)  # type: ignore[arg-type]
-    return Endpoint(server.url, "some-model", asking, patience=patience, workers=2)
+def client(server: Server, *decodings: str, limits: dict[str, Any] = QUICK, **more: Any) -> Endpoint:
+    return Endpoint(server.url, "some-model", Asking(decodings or ("greedy",), **more), workers=2, **limits)
 
 
 def ask(server: Server, count: int = 1, **more: Any) -> list[Reply]:
@@ -107,7 +110,7 @@ def test_trouble_that_passes_is_tried_again(trouble: Any) -> None:
         (say(b"not JSON"), "not JSON"),
         (slow(1.6), "timed out"),
         (dripping, "no whole answer within 0.8 s"),
-        (hang_up, "RemoteDisconnected"),
+        (hang_up, "disconnected without sending a response"),
     ],
     ids=["500", "broken-json", "slow", "dripping", "hang-up"],
 )
@@ -122,7 +125,7 @@ def test_trouble_that_stays_is_an_error_and_no_answer(trouble: Any, reason: str)
 def test_pauses_double_and_retry_after_is_kept() -> None:
     plan = {1: refuse(429), 2: refuse(429, Retry_After="0.35"), 3: refuse(429)}
     with serving(lambda n: plan.get(n, good)) as server:
-        (reply,) = ask(server, patience=Patience(timeout=5, retries=3, pause=0.05))
+        (reply,) = ask(server, limits={"timeout": 5, "retries": 3, "pause": 0.05})
     assert reply.error is None
     times = [at for _, _, _, at in server.requests]
     gaps = [later - sooner for sooner, later in pairwise(times)]
@@ -275,13 +278,77 @@ def test_addresses_that_are_refused(url: str) -> None:
 
 
 def test_the_description_holds_no_secret() -> None:
-    about = json.dumps(describe_endpoint("http://h/v1", "m", Asking()))
+    about = json.dumps(find_model("m", Asking(), endpoint="http://h/v1")[0])
     assert SECRET not in about
     assert "http://h/v1/chat/completions" in about
 
 
 def test_settings_that_cannot_work() -> None:
-    with pytest.raises(ConfigError, match="timeout"):
-        Patience(timeout=0)
+    for wrong in ({"timeout": 0}, {"retries": -1}, {"pause": -1}):
+        with pytest.raises(ConfigError, match="timeout"):
+            Endpoint("http://h/v1", "m", Asking(), **wrong)
     with pytest.raises(ConfigError, match="at least one request"):
         Endpoint("http://h/v1", "m", Asking(), workers=0)
+
+
+@pytest.mark.parametrize("key", ["sk-with a space 12", "sk-two\nlines-4567", "sk-ümlaut-4567890"])
+def test_a_key_that_no_header_takes_is_refused_unseen(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ConfigError, match=r"the key in OPENAI_API_KEY .* is not one word of ASCII") as error:
+        find_model("m", Asking(), endpoint="http://h/v1")
+    assert key[:5] not in str(error.value)
+
+
+def test_a_line_break_after_the_key_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", f"{SECRET}\n")
+    with serving(lambda n: good) as server:
+        assert ask(server)[0].error is None
+    assert server.requests[0][1]["Authorization"] == f"Bearer {SECRET}"
+
+
+def test_answers_that_repeat_the_key_are_stored_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving(lambda n: say(completion(f"Yes {SECRET}"))) as server:
+        assert ask(server)[0].text == "Yes ***"
+    with serving(lambda n: say(completion(None, reason=SECRET))) as server:
+        assert ask(server)[0].error == "the answer has no text (***)"
+    monkeypatch.setenv("OPENAI_API_KEY", "no")  # a placeholder is no secret, and may be a word of the answer
+    with serving(lambda n: say(completion("no"))) as server:
+        assert ask(server)[0].text == "no"
+
+
+def test_debug_logs_do_not_show_a_key_that_comes_back_in_a_header(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+    with serving(lambda n: refuse(500, X_Echo=SECRET)) as server:
+        ask(server)
+    assert SECRET not in caplog.text
+
+
+def test_an_answer_without_end_is_cut_off() -> None:
+    with serving(lambda n: say(b" " * (4 * 2**20 + 1))) as server:
+        (reply,) = ask(server, limits={"timeout": 20, "retries": 0})
+    assert reply.error == "ValueError: an answer of more than 4 MB"
+
+
+def test_a_refusal_counts_though_its_text_is_cut_off() -> None:
+    react = partial(cut_short, status=401)
+    with serving(lambda n: react) as server, pytest.raises(ConfigError, match="refuses the key"):
+        ask(server)
+    assert len(server.requests) == 1
+
+
+def test_stop_wakes_whoever_pauses() -> None:
+    with serving(lambda n: refuse(503)) as server:
+        endpoint = client(server, limits={"timeout": 5, "retries": 3, "pause": 60})
+        threading.Timer(0.3, endpoint._transport.stop).start()
+        started = time.monotonic()
+        (reply,) = endpoint.ask(PICTURES[:1], "Is there a cat?", "1")["plain/greedy"]
+    assert time.monotonic() - started < 20
+    assert str(reply.error).startswith("HTTP 503") and len(server.requests) == 1
+
+
+def test_without_httpx_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "httpx", None)
+    for name in ("endpoint", "transport"):
+        monkeypatch.delitem(sys.modules, f"onesdaug.vlm.{name}")
+    with pytest.raises(ConfigError, match=r"^an endpoint is asked through httpx: pip install 'onesdaug\[vlm\]'$"):
+        find_model("m", Asking(), endpoint="http://h/v1")

@@ -13,10 +13,10 @@ import torch
 from PIL import Image
 
 from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.vlm.local import Distorted, LocalModel, describe_local
-from onesdaug.vlm.model import SUFFIX, Asking, Contrast, Replies, listed_margin
-from onesdaug.vlm.prompts import build_prompt
-from onesdaug.vlm.vcd import VCDLogitsProcessor, contrastive_logits
+from onesdaug.vlm.local import LocalModel, build_prompt, describe_local
+from onesdaug.vlm.model import Replies, listed_margin
+from onesdaug.vlm.settings import SUFFIX, Asking, Contrast
+from onesdaug.vlm.vcd import NoisedLogits, VCDLogitsProcessor, contrastive_logits
 from tests.conftest import make_image
 from tests.vlm.tiny import TEMPLATE, WORDS, save_llava
 
@@ -137,7 +137,7 @@ def test_longer_answers_go_through_generate_with_the_same_processors(model: Loca
     text = build_prompt(long.processor, "llava", QUESTION + SUFFIX)
     with torch.inference_mode():
         inputs = long._inputs(PICTURES[:3], text)
-        distorted = Distorted(long._logits, long._noised(inputs, range(3), "2", 500))
+        distorted = NoisedLogits(long._logits, long._noised(inputs, range(3), "2", 500))
         processor = VCDLogitsProcessor(distorted, 1.0, 0.1)
         ids = inputs["input_ids"]
         for _ in range(3):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from onesdaug.vlm.combine import ERROR, NO, UNKNOWN, YES
+from onesdaug.vlm.answers import ERROR, NO, UNKNOWN, YES
 from onesdaug.vlm.metrics import Resamples, compare, mcnemar, measure
 
 Y, N, U, E = YES, NO, UNKNOWN, ERROR

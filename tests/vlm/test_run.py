@@ -17,13 +17,12 @@ from PIL import Image
 from onesdaug.augment.config import preset
 from onesdaug.augment.seeds import image_digest
 from onesdaug.common.files import locked
+from onesdaug.common.progress import Progress
 from onesdaug.errors import ConfigError, DataError, OnesdaugError
-from onesdaug.vlm import run
-from onesdaug.vlm.job import Job, answer, results
 from onesdaug.vlm.metrics import Resamples, measure
-from onesdaug.vlm.model import Mode, Replies, Reply
+from onesdaug.vlm.model import Replies, Reply
 from onesdaug.vlm.questions import Question, read_questions
-from onesdaug.vlm.run import GIVE_UP, Headline, Tally
+from onesdaug.vlm.run import GIVE_UP, Headline, Job, answer, results
 from onesdaug.vlm.score import grid, load_summary, parsed
 from onesdaug.vlm.transcript import NAME, Record, Transcript
 from tests.conftest import Told
@@ -37,7 +36,7 @@ class Killed(BaseException):
 class Fake:
     """Answers by what the pixels hash to; `fails` maps question keys to what happens instead."""
 
-    modes = (Mode("plain", "greedy"), Mode("plain", "sample"), Mode("repeat", "sample"))
+    modes = ("plain/greedy", "plain/sample", "repeat/sample")
 
     def __init__(self, fails: dict[str, BaseException | str] | None = None) -> None:
         self.fails, self.asked = fails or {}, []
@@ -51,20 +50,21 @@ class Fake:
         rows = [Reply("Yes" if v > 0 else "No", v) for v in values]
         if trouble is not None:
             rows[-1] = Reply(error=trouble)
-        return {mode.name: list(rows) for mode in self.modes}
+        return {mode: list(rows) for mode in self.modes}
 
 
 @pytest.fixture
-def tallies(monkeypatch: pytest.MonkeyPatch) -> list[Tally]:
-    """The count after each question."""
-    seen: list[Tally] = []
+def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What stands beside the number of questions each time that it changes."""
+    seen: list[str] = []
+    advance = Progress.advance
 
-    class Listening(Tally):
-        def count(self, record: Record, headline: Headline) -> None:
-            super().count(record, headline)
-            seen.append(replace(self))
+    def heard(self: Progress, count: int = 1, skipped: int = 0) -> None:
+        advance(self, count, skipped)
+        if self.what == "questions":
+            seen.append(self.note)
 
-    monkeypatch.setattr(run, "Tally", Listening)
+    monkeypatch.setattr(Progress, "advance", heard)
     return seen
 
 
@@ -91,9 +91,7 @@ def rows_of(out: Path) -> list[dict[str, Any]]:
     return [{k: v for k, v in line.items() if "seconds" not in k} for line in lines]
 
 
-def test_every_question_is_asked_about_the_image_and_its_views(
-    tmp_path: Path, tallies: list[Tally], told: Told
-) -> None:
+def test_every_question_is_asked_about_the_image_and_its_views(tmp_path: Path, notes: list[str], told: Told) -> None:
     job = job_of(tmp_path)
     records = answer(job)
     assert [r.question for r in records] == list(job.questions.items)
@@ -105,11 +103,10 @@ def test_every_question_is_asked_about_the_image_and_its_views(
     assert len(list((tmp_path / "out" / "views").glob("*_view?.png"))) == 8  # once per image, not per question
     one, other = records[0].replies["plain/greedy"], records[3].replies["plain/greedy"]
     assert [r.margin for r in one] != [r.margin for r in other]
-    last = tallies[-1]
-    right = [Headline().right(record) for record in records]
-    assert (last.done, last.total, last.right) == (12, 12, sum(map(bool, right)))
-    assert [p.done for p in tallies] == list(range(1, 13))
-    assert [done for what, done, _ in told if what == "questions"] == list(range(13))
+    right = [bool(Headline().right(record)) for record in records]
+    for done in range(1, 13):
+        assert notes[done] == f"{100 * sum(right[:done]) / done:.2f} % right (greedy)"
+    assert [(done, total) for what, done, total in told if what == "questions"] == [(n, 12) for n in range(13)]
 
 
 @pytest.mark.parametrize("at", [1, 5, 12])
@@ -158,7 +155,7 @@ def test_other_settings_are_refused_by_name(tmp_path: Path) -> None:
     assert (tmp_path / "out" / NAME).read_bytes() == before
 
 
-def test_an_error_is_recorded_not_counted_and_asked_again(tmp_path: Path, tallies: list[Tally]) -> None:
+def test_an_error_is_recorded_not_counted_and_asked_again(tmp_path: Path, notes: list[str]) -> None:
     fails = {"2": "HTTP 500", "4": RuntimeError("CUDA error\nbadly")}
     records = answer(job_of(tmp_path, model=Fake(fails)))
     assert [r.question.id for r in records if r.failed] == [2, 4]
@@ -166,7 +163,8 @@ def test_an_error_is_recorded_not_counted_and_asked_again(tmp_path: Path, tallie
     rows = {(r.method, r.decoding, r.k): r.metrics for r in grid(records) if r.parser == "exact"}
     assert (rows["plain", "greedy", 0].n, rows["plain", "greedy", 0].errors) == (11, 1)  # 2's original did answer
     assert (rows["plain", "greedy", 2].n, rows["plain", "greedy", 2].errors) == (10, 2)
-    assert (tallies[-1].answered, tallies[-1].errors) == (10, 2)
+    right = [outcome for outcome in map(Headline().right, records) if outcome is not None]
+    assert (len(right), notes[-1]) == (10, f"{10 * sum(right):.2f} % right (greedy), 2 errors")
     again = Fake()
     records = answer(job_of(tmp_path, model=again))
     assert again.asked == ["2", "4"]

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from onesdaug.errors import ConfigError
-from onesdaug.vlm.model import Contrast, stream
-from onesdaug.vlm.vcd import Draw, VCDLogitsProcessor, abar, contrastive_logits, noise_image
+from onesdaug.vlm.model import stream
+from onesdaug.vlm.settings import Contrast
+from onesdaug.vlm.vcd import SampleLogitsProcessor as Sampler
+from onesdaug.vlm.vcd import VCDLogitsProcessor, abar, contrastive_logits, noise_image
 
 
 @pytest.mark.parametrize(("step", "signal", "noise"), [(500, 0.863, 0.505), (999, 0.285, 0.959)])
@@ -55,20 +57,20 @@ def test_settings_out_of_range() -> None:
 def test_draws_follow_the_distribution_and_never_a_masked_token() -> None:
     probabilities = torch.tensor([0.0, 0.5, 0.2, 0.0, 0.3])
     scores = probabilities.log().expand(4000, -1)
-    tokens = Draw([stream(0, i) for i in range(4000)])(torch.empty(0), scores).argmax(-1)
+    tokens = Sampler([stream(0, i) for i in range(4000)])(torch.empty(0), scores).argmax(-1)
     share = torch.bincount(tokens, minlength=5) / 4000
     assert share[0] == share[3] == 0
     assert torch.allclose(share, probabilities, atol=0.035)  # four standard errors
-    sharp = Draw([stream(0, i) for i in range(4000)], temperature=0.02)(torch.empty(0), scores).argmax(-1)
+    sharp = Sampler([stream(0, i) for i in range(4000)], temperature=0.02)(torch.empty(0), scores).argmax(-1)
     assert (sharp == 1).all()
 
 
 def test_a_draw_hangs_on_its_own_stream_alone() -> None:
     scores = torch.randn(6, 40, generator=torch.Generator().manual_seed(1))
-    together = Draw([stream(7, "q", k) for k in range(6)])(torch.empty(0), scores).argmax(-1)
-    alone = [int(Draw([stream(7, "q", k)])(torch.empty(0), scores[k : k + 1]).argmax()) for k in range(6)]
+    together = Sampler([stream(7, "q", k) for k in range(6)])(torch.empty(0), scores).argmax(-1)
+    alone = [int(Sampler([stream(7, "q", k)])(torch.empty(0), scores[k : k + 1]).argmax()) for k in range(6)]
     assert together.tolist() == alone
     state = torch.get_rng_state()
-    Draw([stream(7, "q", 0)])(torch.empty(0), scores[:1])
+    Sampler([stream(7, "q", 0)])(torch.empty(0), scores[:1])
     assert torch.equal(torch.get_rng_state(), state)  # the global generator is left alone
     assert stream(7, "q", 1).random() != stream(7, "q1").random()  # names do not run together

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from onesdaug.augment.shape import ShapeTweak
+from onesdaug.common.options import CompileMode, Decoder, Device, Dtype, ModelName, Side
 from onesdaug.errors import ConfigError
 
 Fit = Literal["squash", "pad", "crop"]
+IP_REPO = "h94/IP-Adapter"
 
 
 class AugmentConfig(BaseModel):
@@ -19,35 +21,35 @@ class AugmentConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     noise_level: float = Field(
-        0.7, ge=0, le=1, description="eta: near 0 the tweaked image stays, at 1 only noise is left of it"
+        0.7, ge=0, le=1, description="Eta: at 0 the tweaked image stays, at 1 only noise is left of it"
     )
     noise_map: Literal["strength", "cumulative"] = Field(
-        "strength", description="how eta becomes t0: eta·T (img2img), or the paper's equation 1−abar = eta²"
+        "strength", description="Eta → t0: strength is eta·T (img2img), cumulative the paper's equation 1−abar = eta²"
     )
-    noise_space: Literal["latent", "pixel"] = Field("latent", description="add the noise after or before encoding")
-    steps: int = Field(20, ge=1, le=1000, description="denoising steps of a full run; eta decides how many are run")
+    noise_space: Literal["latent", "pixel"] = Field("latent", description="Where noise is added: latent or pixel")
+    steps: int = Field(20, ge=1, le=1000, description="Denoising steps of a full run; eta decides how many are run")
     solver: Literal["ddpm", "ddpm-ancestral", "ddim", "dpm++"] = Field(
         "ddpm-ancestral",
-        description="ddpm-ancestral is DDPM as usually run; ddpm is the paper's equation read literally (sigma 0)",
+        description="ddpm-ancestral (DDPM as usually run), ddpm (the paper's equation read literally: sigma 0), ddim "
+        "or dpm++",
     )
-    guidance: float = Field(9.0, ge=1, description="classifier-free guidance scale; 1 is off")
+    guidance: float = Field(9.0, ge=1, description="Classifier-free guidance scale; 1 is off")
     guidance_interval: tuple[float, float] = Field(
-        (0.0, 1.0), description="share of the schedule, t/T from and to, in which guidance is on"
+        (0.0, 1.0), description="Guidance only where t/T lies between these two: cheaper elsewhere"
     )
-    image_scale: float = Field(0.8, ge=0, description="lambda_img, weight of the image tokens; 0 is off")
+    image_scale: float = Field(0.8, ge=0, description="Weight of the image tokens, lambda_img; 0 is off")
     attention: Literal["decoupled", "concat"] = Field(
         "decoupled",
-        description="image tokens in a softmax of their own (IP-Adapter), or joined to the text's",
+        description="Image tokens: decoupled (a softmax of their own, IP-Adapter) or concat (joined to the text's)",
     )
-    condition: bool = Field(True, description="condition on the original image at all")
+    condition: bool = Field(True, description="Condition on the original image")
     mode: Literal["self", "class"] | None = Field(
         None,
-        description="what the condition stands for, where the generator knows both (pocket): this very image, or any "
-        "image of its class; None is the generator's own choice",
+        description="pocket: the condition stands for this very image (self) or any image of its class (class)",
     )
-    prompt: str = Field("", description="optional text prompt pi")
-    fit: Fit = Field("squash", description="how a non-square image meets a square generator")
-    shape: ShapeTweak | None = Field(default_factory=ShapeTweak, description="the shape tweak, or None for none")
+    prompt: str = Field("", description="Optional text prompt pi")
+    fit: Fit = Field("squash", description="Non-square images: squash, pad or crop")
+    shape: ShapeTweak | None = Field(default_factory=ShapeTweak, description="The shape tweak, or None for none")
 
     @field_validator("guidance_interval")
     @classmethod
@@ -71,6 +73,24 @@ class AugmentConfig(BaseModel):
         return hashlib.blake2b(self.model_dump_json().encode(), digest_size=8).hexdigest()
 
 
+class GeneratorOptions(BaseModel):
+    """Which generator draws, and how it is loaded: the arguments of `Augmenter.from_pretrained`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+    name: ModelName = "pocket"
+    ip_repo: str = Field(IP_REPO, description="Where the IP-Adapter weights are")
+    ip_weights: str | None = Field(None, description="Which file of --ip-repo")
+    device: Device = "auto"
+    dtype: Dtype = "auto"
+    batch_size: int | None = Field(None, ge=1, description="Views computed at once; else chosen")
+    vae_tiling: bool = Field(False, description="Less memory for large pictures")
+    vae_slicing: bool = Field(False, description="Less memory for large batches")
+    compile: CompileMode = "off"
+    side: Side = None
+    decoder: Decoder = None
+
+
 _VLM_SHAPE = {"rotate": 10.0, "stretch": 0.40, "translate": 0.01, "perspective": 0.10}
 
 _POCKET = {"solver": "dpm++", "noise_map": "cumulative", "image_scale": 1.0, "mode": "class"}
@@ -90,6 +110,8 @@ PRESETS: dict[str, dict[str, Any]] = {
     "pocket-imagenet": {**_POCKET, "noise_level": 1.0, "guidance": 16.0, "steps": 8},
     "pocket-imagenet-fine": {**_POCKET, "noise_level": 0.95, "guidance": 8.0, "steps": 12, "mode": "self"},
 }
+
+PresetName = Annotated[str | None, Field(description=f"Settings by name (else the model's own): {', '.join(PRESETS)}")]
 
 
 def preset(name: str, **overrides: Any) -> AugmentConfig:

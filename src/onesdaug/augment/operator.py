@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 from onesdaug.augment.batch import Arriving, Cost, Row, View, finish, launcher, prepare
-from onesdaug.augment.config import AugmentConfig
+from onesdaug.augment.config import IP_REPO, AugmentConfig
 from onesdaug.augment.config import preset as named_preset
 from onesdaug.augment.engine import accelerate
 from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas, to_square
@@ -33,7 +33,6 @@ from onesdaug.generators.speed import Compile, check_compile, start_workers
 __all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset"]
 
 log = logging.getLogger("onesdaug")
-IP_REPO = "h94/IP-Adapter"
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
 T = TypeVar("T")
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-import numpy as np
-import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from onesdaug.augment.seeds import upload
+if TYPE_CHECKING:  # the settings are read to show help: what computes is imported where it computes
+    import numpy as np
+    import torch
 
 Border = Literal["reflect", "edge", "zeros"]
 _PADDING = {"reflect": "reflection", "edge": "border", "zeros": "zeros"}
 
 # Corners of the image in its own coordinates: x to the right, y down, both from -1 to 1.
-_CORNERS = np.array([[-1.0, -1.0], [1.0, -1.0], [1.0, 1.0], [-1.0, 1.0]])
+_CORNERS = ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0))
 
 
 class Psi(BaseModel):
@@ -42,6 +42,8 @@ class Psi(BaseModel):
 
     def homography(self, aspect: float = 1.0) -> np.ndarray:
         """The 3×3 map of image coordinates (corners at ±1) from input to output; `aspect` = width / height."""
+        import numpy as np
+
         matrix: np.ndarray = homographies(np.array([self.row()]), [aspect])[0]
         return matrix
 
@@ -51,13 +53,13 @@ class ShapeTweak(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    rotate: float = Field(20.0, ge=0, le=180, description="degrees; angle uniform in ±rotate")
-    stretch: float = Field(0.20, ge=0, le=0.9, description="s_x, s_y uniform in 1 ± stretch")
-    translate: float = Field(0.025, ge=0, le=1, description="shift uniform in ±translate of width and height")
+    rotate: float = Field(20.0, ge=0, le=180, description="Degrees, ±")
+    stretch: float = Field(0.20, ge=0, le=0.9, description="Scales of width and height in 1 ± this")
+    translate: float = Field(0.025, ge=0, le=1, description="Shift, ± this part of the side")
     # Up to (not at) a quarter of the side the jittered corners stay a convex quadrangle, so the warp is invertible.
-    perspective: float = Field(0.12, ge=0, lt=0.25, description="corner jitter uniform in ±perspective of the side")
-    flip: bool = Field(True, description="mirror left to right in half of the views")
-    border: Border = Field("reflect", description="what is seen beyond the edge: reflect, edge or zeros")
+    perspective: float = Field(0.12, ge=0, lt=0.25, description="Corner jitter, ± this part of the side")
+    flip: bool = Field(True, description="Mirror half of the views")
+    border: Border = Field("reflect", description="What is seen beyond the edge: reflect, edge or zeros")
 
     def sample(self, rng: np.random.Generator) -> Psi:
         """Draw one psi."""
@@ -68,6 +70,8 @@ class ShapeTweak(BaseModel):
 
         Always the same fourteen draws, so that one setting never moves another's draw.
         """
+        import numpy as np
+
         rows = np.empty((len(streams), 14))
         for row, rng in zip(rows, streams, strict=True):
             rng.random(out=row)
@@ -92,7 +96,10 @@ def warp(
     aspects: Sequence[float] | None = None,
 ) -> torch.Tensor:
     """Warp each row by its psi (objects, or rows of numbers): one homography, one bilinear interpolation per row."""
+    import numpy as np
     from kornia.geometry.transform import homography_warp
+
+    from onesdaug.augment.seeds import upload
 
     if len(psis) != images.shape[0]:
         raise ValueError(f"{images.shape[0]} images need as many psi, got {len(psis)}")
@@ -112,6 +119,9 @@ def homographies(rows: np.ndarray, aspects: Sequence[float]) -> np.ndarray:
 
     Order: flip, stretch, rotate, corner jitter, shift. Rotation happens where pixels are square.
     """
+    import numpy as np
+
+    corners = np.array(_CORNERS)
     square, stretch, rotate, shift = (np.tile(np.eye(3), (len(rows), 1, 1)) for _ in range(4))
     square[:, 0, 0] = aspects
     stretch[:, 0, 0], stretch[:, 1, 1] = np.where(rows[:, 13] > 0, -rows[:, 1], rows[:, 1]), rows[:, 2]
@@ -122,7 +132,7 @@ def homographies(rows: np.ndarray, aspects: Sequence[float]) -> np.ndarray:
     rotate[:, 1, 0] = -rotate[:, 0, 1]
     shift[:, :2, 2] = 2.0 * rows[:, 3:5]
     affine = np.linalg.inv(square) @ rotate @ square @ stretch
-    jitter = _through(_CORNERS, _CORNERS + 2.0 * rows[:, 5:13].reshape(-1, 4, 2))
+    jitter = _through(corners, corners + 2.0 * rows[:, 5:13].reshape(-1, 4, 2))
     matrices: np.ndarray = shift @ jitter @ affine
     matrices /= matrices[:, 2:, 2:].copy()  # not a view of what is being divided
     return matrices
@@ -130,6 +140,8 @@ def homographies(rows: np.ndarray, aspects: Sequence[float]) -> np.ndarray:
 
 def _through(source: np.ndarray, targets: np.ndarray) -> np.ndarray:
     """The homographies (N, 3, 3) that take four points to N times four points (eight linear equations each)."""
+    import numpy as np
+
     x, y = source.T
     left, right = np.zeros((len(targets), 8, 8)), targets.reshape(-1, 8)
     for axis in (0, 1):  # the equations of u, then those of v

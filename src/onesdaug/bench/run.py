@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,8 @@ from onesdaug.augment.config import AugmentConfig
 from onesdaug.bench import measure
 from onesdaug.bench.folder import folder
 from onesdaug.bench.limit import flops, matmul_limit
-from onesdaug.bench.subject import Subject, Wanted, load
+from onesdaug.bench.plan import STAGES, Plan, Wanted
+from onesdaug.bench.subject import Subject, load
 from onesdaug.common.files import write_text
 from onesdaug.common.progress import log, progress
 from onesdaug.common.provenance import commit, describe_machine
@@ -23,22 +24,6 @@ from onesdaug.errors import ConfigError
 from onesdaug.studies.spec import load_study
 
 Log = Callable[[str], None]
-STAGES = ("limit", "batches", "stages", "efficiency", "growth", "folder", "peer")
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to measure and for how long."""
-
-    only: tuple[str, ...] = ("limit", "batches", "stages", "efficiency", "growth")
-    batches: tuple[int, ...] = ()  # empty: one image, and what the generator takes at once
-    seconds: float = 10.0  # per stage, warm-up and compilation apart
-    folder_images: int = 100
-    growth: int = 16  # up to so many batches of images, and so many views of each
-
-    def __post_init__(self) -> None:
-        if unknown := sorted(set(self.only) - set(STAGES)):
-            raise ConfigError(f"there is no stage {', '.join(unknown)}; stages are {', '.join(STAGES)}")
 
 
 class Bench:

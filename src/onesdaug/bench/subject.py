@@ -9,25 +9,12 @@ from typing import Any
 import torch
 
 from onesdaug.augment.config import AugmentConfig
-from onesdaug.augment.operator import IP_REPO, Augmenter
+from onesdaug.augment.operator import Augmenter
+from onesdaug.bench.plan import Wanted
 from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
-from onesdaug.generators.speed import Compile, check_compile, start_workers
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """The model and the machine, as the user named them."""
-
-    model: str = "pocket"
-    random_weights: str | None = None
-    device: str = "auto"
-    dtype: str = "auto"
-    compile: Compile = "off"
-    side: int | None = None
-    decoder: str | None = None  # a folder or hub id; with random weights any word stands for TAESD's shapes
-    ip_repo: str = IP_REPO
+from onesdaug.generators.speed import check_compile, start_workers
 
 
 @dataclass(frozen=True)

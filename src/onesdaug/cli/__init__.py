@@ -1,27 +1,44 @@
-"""The command line: one file per command, thin. Nothing heavy is imported before a command runs."""
+"""The command line: one file per command, imported only when that command or its help is asked for."""
 
 from __future__ import annotations
 
+import importlib
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from onesdaug import __version__
-from onesdaug.cli.augment import augment
-from onesdaug.cli.bench import bench
-from onesdaug.cli.doctor import doctor
-from onesdaug.cli.fewshot import app as fewshot
-from onesdaug.cli.generator import app as generator
-from onesdaug.cli.pope import pope
-from onesdaug.cli.report import report
-from onesdaug.cli.screen import show_error
-from onesdaug.cli.study import app as study
 from onesdaug.common.progress import shown
 from onesdaug.errors import OnesdaugError
 
+# what `onesdaug --help` says of each command: the first line of its own help
+COMMANDS = {
+    "augment": "Make K views of every image in IN... and write them to OUT with a manifest.",
+    "bench": "Measure this machine: rates, time per stage, the paper's efficiency table, and the share of its limit.",
+    "doctor": "Say what data, weights, packages and devices are here; what is missing; how to get it.",
+    "pope": "Ask a frozen vision-language model about images and K views of each, and combine the answers.",
+    "report": "Write all studies of a folder as one HTML page that needs nothing beside it: no network, no scripts.",
+    "fewshot": "Few-shot learning: train a backbone and a head, embed images with their views, evaluate on episodes.",
+    "generator": "The pocket generators, small networks that draw views: train one, or see what one is.",
+    "study": "The paper's tables and figures, each by its name.",
+}
+
+
+class _Commands(TyperGroup):
+    """Knows its commands by name and line; the one that is called is then loaded."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, _, rest = super().resolve_command(ctx, args)
+        loaded = typer.main.get_command(importlib.import_module(f"onesdaug.cli.{name}").app)
+        loaded.name = name
+        return name, loaded, rest
+
+
 app = typer.Typer(
     name="onesdaug",
+    cls=_Commands,
     help="One-shot test-time generative data augmentation: one image in, K views out.",
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -32,14 +49,14 @@ app = typer.Typer(
         "token_normalize_func": lambda token: token.replace("_", "-"),
     },
 )
-app.command()(augment)
-app.command()(bench)
-app.command()(doctor)
-app.command()(pope)
-app.command()(report)
-app.add_typer(fewshot, name="fewshot")
-app.add_typer(generator, name="generator")
-app.add_typer(study, name="study")
+
+
+def _named() -> None:
+    """Stands for a command until that is called."""
+
+
+for _name, _line in COMMANDS.items():
+    app.command(_name, help=_line)(_named)
 
 
 def _version(wanted: bool) -> None:
@@ -61,6 +78,8 @@ def _root(
 
 def main() -> None:
     """Run the command line; errors meant for people are one line, without a traceback."""
+    from onesdaug.cli.screen import show_error
+
     try:
         app()
     except OnesdaugError as error:

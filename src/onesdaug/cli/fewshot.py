@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onesdaug.augment.config import PresetName
 from onesdaug.cli.fewshot_train import train
+from onesdaug.cli.options import options, spelling
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.common.files import write_text
+from onesdaug.common.options import Device, Root
 from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -23,11 +26,13 @@ if TYPE_CHECKING:
 app = typer.Typer(
     help="Few-shot learning: train a backbone and a head, embed images with their views, evaluate on episodes.",
     no_args_is_help=True,
+    add_completion=False,
 )
-app.command()(train)
+app.command(context_settings=spelling(out="output"))(train)
 
 
-@app.command()
+@app.command(context_settings=spelling())
+@options
 def embed(
     data: Annotated[str, typer.Argument(help="A benchmark's name, a class-per-folder directory, a zip or a CSV.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="BANK", help="The feature bank to write.")],
@@ -43,11 +48,11 @@ def embed(
         ),
     ] = "none",
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image.")] = 0,
-    preset: Annotated[str | None, typer.Option(help="The operator's preset, where views are a model.")] = None,
+    preset: PresetName = None,
     seed: Annotated[int, typer.Option(min=0, help="Every view has its own stream, drawn from this.")] = 0,
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
-    root: Annotated[Path | None, typer.Option(help="Where benchmarks lie (else ONESDAUG_DATA).")] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    root: Root = None,
+    device: Device = "auto",
 ) -> None:
     """Embed every image and its K views into a feature bank. A killed run goes on where it stopped."""
     import torch
@@ -73,7 +78,8 @@ def embed(
     typer.echo(f"{output}: {len(images)} images of {images.n_classes} classes, {bank.k} views each, d = {bank.dim}")
 
 
-@app.command()
+@app.command(context_settings=spelling())
+@options
 def evaluate(
     bank: Annotated[Path, typer.Argument(metavar="BANK", help="What `onesdaug fewshot embed` wrote.")],
     baseline: Annotated[

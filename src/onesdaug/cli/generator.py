@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from onesdaug.cli.fewshot_train import OUT_OF_TIME
+from onesdaug.cli.options import OUT_OF_TIME, options, spelling
+from onesdaug.common.options import Device, MaxSeconds, Root
 from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,23 +17,29 @@ if TYPE_CHECKING:
     from onesdaug.generators.pocket.recipe import Recipe
 
 app = typer.Typer(
-    help="The pocket generators, small networks that draw views: train one, or see what one is.", no_args_is_help=True
+    help="The pocket generators, small networks that draw views: train one, or see what one is.",
+    no_args_is_help=True,
+    add_completion=False,
 )
+RecipeName = Literal["pocket", "pocket-imagenet", "smoke"]
 
 
-@app.command()
+@app.command(context_settings=spelling(out="output", limit="max-seconds"))
+@options
 def train(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FOLDER", help="Generator to write; finished stages go beside it.")
+    *,
+    output: Annotated[
+        Path,
+        typer.Option("--output", "-o", metavar="FOLDER", help="Generator to write; finished stages go beside it."),
     ],
     recipe: Annotated[
-        Literal["pocket", "pocket-imagenet", "smoke"],
+        RecipeName,
         typer.Option(help="pocket, pocket-imagenet (starts from a pocket) or smoke (tiny: to try the path)."),
     ] = "pocket",
     data: Annotated[
         str, typer.Option(help="A benchmark's name, or your folder with train/ (or a zip, a CSV) in it.")
     ] = "miniimagenet",
-    root: Annotated[Path | None, typer.Option(help="Where benchmarks lie; default: $ONESDAUG_DATA.")] = None,
+    root: Root = None,
     init: Annotated[
         str | None,
         typer.Option(metavar="FOLDER", help="pocket-imagenet: the finished generator it starts from (else pocket)."),
@@ -41,14 +48,12 @@ def train(
         bool,
         typer.Option("--fixed-steps", help="The recipe's steps, however long; else those that fit its seconds here."),
     ] = False,
-    limit: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="Stop after this long; the same command goes on.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:1.")] = "auto",
+    max_seconds: MaxSeconds = None,
+    device: Device = "auto",
 ) -> None:
     """Train a generator on a train split, stage by stage; a stopped run goes on where it was.
 
-    Exit code 0: finished; 2: wrong settings or data; 3: --limit came first.
+    Exit code 0: finished; 2: wrong settings or data; 3: --max-seconds came first.
     """
     import time
 
@@ -61,8 +66,8 @@ def train(
     from onesdaug.generators.pocket.recipe import RECIPES, SMOKE
     from onesdaug.training.loop import OutOfTime
 
-    out = out.absolute()  # `-o pocket` is a folder here, not the embedded generator
-    deadline = None if limit is None else time.monotonic() + limit
+    out = output.absolute()  # `-o pocket` is a folder here, not the embedded generator
+    deadline = None if max_seconds is None else time.monotonic() + max_seconds
     chosen = {**RECIPES, "smoke": SMOKE}[recipe]
     if fixed_steps:
         chosen = chosen.without_budget()
@@ -90,7 +95,7 @@ def train(
     info(str(out))
 
 
-@app.command()
+@app.command(context_settings=spelling())
 def info(
     name: Annotated[
         str, typer.Argument(help="pocket, pocket-imagenet, or a folder that `generator train` wrote.")
@@ -111,9 +116,9 @@ def info(
 def _check_free(out: Path) -> None:
     """Writing replaces the whole folder, so it must be new, empty, or a generator."""
     if out.is_dir() and any(out.iterdir()) and not (out / "card.json").is_file():
-        raise ConfigError(f"{out} is a folder that holds something else; choose another --out")
+        raise ConfigError(f"{out} is a folder that holds something else; choose another --output")
     if out.exists() and not out.is_dir():
-        raise ConfigError(f"{out} is a file; --out is the folder to write")
+        raise ConfigError(f"{out} is a file; --output is the folder to write")
 
 
 def _finished(out: Path, recipe: Recipe, images: Dataset) -> bool:
@@ -125,7 +130,7 @@ def _finished(out: Path, recipe: Recipe, images: Dataset) -> bool:
     _, card = load_weights(out)
     wanted = json.loads(json.dumps(recipe.to_dict()))
     if card["recipe"] != wanted or card["data"]["fingerprint"] != images.fingerprint:
-        raise ConfigError(f"{out} is a generator of another recipe or other images; choose another --out")
+        raise ConfigError(f"{out} is a generator of another recipe or other images; choose another --output")
     return True
 
 

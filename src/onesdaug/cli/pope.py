@@ -3,47 +3,60 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from onesdaug.augment.config import IP_REPO, PRESETS, AugmentConfig
+from onesdaug.cli.options import From, options, spelling
+from onesdaug.common.options import GENERATORS, MODELS, Device
 from onesdaug.errors import ConfigError
+from onesdaug.vlm.settings import Asking, Contrast, EndpointOptions, LocalOptions, Scoring
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from onesdaug.augment.config import AugmentConfig
-    from onesdaug.vlm.job import Job
-    from onesdaug.vlm.model import Asking, Model
-    from onesdaug.vlm.score import Summary
+    from onesdaug.vlm.run import Job
+    from onesdaug.vlm.score import PopeResults
     from onesdaug.vlm.transcript import Record
 
-    Chosen = tuple[dict[str, Any], Callable[[], Model]]  # what decides the answers, and how to get the model
-
+app = typer.Typer(add_completion=False)
 _VIEWS, _ASKING, _MACHINE = "Views", "Asking and scoring", "Model and machine"
-_EVERY = 5.0  # seconds between lines when nobody watches
+LLAVA = "llava-hf/llava-1.5-7b-hf"
+ASKING = From(Asking, {"decodings": "decoding"}, panel=_ASKING)
+SCORING = From(Scoring, {"original_weight": "orig-logit-weight", "view_weight": "aug-logit-weight"}, panel=_ASKING)
+CONTRAST = From(Contrast, prefix="vcd-", panel=_ASKING, partial=True)
+LOCAL = From(LocalOptions, panel=_MACHINE, partial=True)
+ENDPOINT = From(EndpointOptions, panel=_MACHINE, partial=True)
 
 
+@app.command(context_settings=spelling(out="output"))
+@options
 def pope(
+    *,
     images: Annotated[Path, typer.Option(metavar="FOLDER", help="The images; for POPE, COCO's val2014.")],
     questions: Annotated[Path, typer.Option(metavar="FILE", help="Questions, e.g. coco_pope_adversarial.json.")],
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="OUT", help="Folder for answers and results.")],
-    model: Annotated[
-        str, typer.Option(help="A folder in transformers format or a hub id; behind --endpoint, its name there.")
-    ] = "llava-hf/llava-1.5-7b-hf",
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Folder for answers and results.")],
+    vlm: Annotated[
+        str | None,
+        typer.Option(
+            help="Who is asked: a folder in transformers format or a hub id; behind --endpoint, its name there "
+            f"(else {LLAVA})."
+        ),
+    ] = None,
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image; 0 asks about the original alone.")] = 4,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of the views, the sampled answers and VCD's noise.")] = 1234,
-    generator: Annotated[
-        str, typer.Option(rich_help_panel=_VIEWS, help="sd15, pocket, pocket-imagenet, shape, a hub id or a folder.")
-    ] = "sd15",
-    preset: Annotated[
-        str | None, typer.Option(rich_help_panel=_VIEWS, help="The operator's preset (else vlm; pocket: its own).")
+    model: Annotated[
+        str | None, typer.Option(rich_help_panel=_VIEWS, help=f"Who draws them: {MODELS} (else sd15).")
     ] = None,
-    ip_repo: Annotated[
-        str, typer.Option(rich_help_panel=_VIEWS, help="Where the IP-Adapter weights are.")
-    ] = "h94/IP-Adapter",
+    generator: Annotated[str | None, typer.Option(hidden=True)] = None,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            rich_help_panel=_VIEWS, help=f"Settings by name (else vlm; pocket: its own): {', '.join(PRESETS)}."
+        ),
+    ] = None,
+    ip_repo: Annotated[str, typer.Option(rich_help_panel=_VIEWS, help="Where the IP-Adapter weights are.")] = IP_REPO,
     shape_aug: Annotated[
         bool, typer.Option("--shape-aug/--no-shape-aug", rich_help_panel=_VIEWS, help="Tweak the shape first.")
     ] = True,
@@ -51,38 +64,15 @@ def pope(
         Path | None,
         typer.Option(rich_help_panel=_VIEWS, help="Where views are kept (else OUT/views); runs may share it."),
     ] = None,
-    decoding: Annotated[
-        list[str] | None, typer.Option(rich_help_panel=_ASKING, help="greedy or sample; may be repeated (else both).")
-    ] = None,
-    parser: Annotated[str, typer.Option(rich_help_panel=_ASKING, help="official, vcd or exact.")] = "official",
-    combine: Annotated[
-        str, typer.Option(rich_help_panel=_ASKING, help="vote, or margin: the mean of the yes/no logit margins.")
-    ] = "vote",
-    orig_logit_weight: Annotated[float, typer.Option(rich_help_panel=_ASKING, help="Weight of the original.")] = 1.0,
-    aug_logit_weight: Annotated[float, typer.Option(rich_help_panel=_ASKING, help="Weight of each view.")] = 1.0,
+    asking: Annotated[Asking, ASKING],
+    scoring: Annotated[Scoring, SCORING],
     vcd: Annotated[
         bool | None,
         typer.Option("--vcd/--no-vcd", rich_help_panel=_ASKING, help="Also ask with VCD (else: if possible)."),
     ] = None,
-    vcd_alpha: Annotated[float | None, typer.Option(rich_help_panel=_ASKING, help="Contrast (else 1).")] = None,
-    vcd_beta: Annotated[float | None, typer.Option(rich_help_panel=_ASKING, help="Cut-off (else 0.1).")] = None,
-    vcd_noise_step: Annotated[int | None, typer.Option(rich_help_panel=_ASKING, help="0 to 999 (else 500).")] = None,
-    suffix: Annotated[
-        str, typer.Option(rich_help_panel=_ASKING, help="Follows every question.")
-    ] = " Please answer this question with one word.",
-    prompt: Annotated[
-        str | None,
-        typer.Option(rich_help_panel=_ASKING, help="template (the model's own, the default), llava, or vcd."),
-    ] = None,
-    max_new_tokens: Annotated[int, typer.Option(min=1, rich_help_panel=_ASKING, help="Length of an answer.")] = 1,
-    temperature: Annotated[float, typer.Option(rich_help_panel=_ASKING, help="Of sampled decoding.")] = 1.0,
-    device: Annotated[str, typer.Option(rich_help_panel=_MACHINE, help="auto (all GPUs), cpu, cuda:1, …")] = "auto",
-    dtype: Annotated[
-        str | None, typer.Option(rich_help_panel=_MACHINE, help="Of the model's weights (else bfloat16).")
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option(min=1, rich_help_panel=_MACHINE, help="Pictures per pass (else all of a question).")
-    ] = None,
+    contrast: Annotated[dict[str, Any], CONTRAST],
+    device: Annotated[Device, typer.Option(rich_help_panel=_MACHINE)] = "auto",
+    local: Annotated[dict[str, Any], LOCAL],
     endpoint: Annotated[
         str | None,
         typer.Option(
@@ -90,15 +80,7 @@ def pope(
             help="Ask an OpenAI-compatible server, e.g. http://host:8000/v1; its key comes from OPENAI_API_KEY.",
         ),
     ] = None,
-    timeout: Annotated[
-        float | None, typer.Option(rich_help_panel=_MACHINE, help="Endpoint: seconds per request (else 60).")
-    ] = None,
-    retries: Annotated[
-        int | None, typer.Option(min=0, rich_help_panel=_MACHINE, help="Endpoint: further tries (else 5).")
-    ] = None,
-    workers: Annotated[
-        int | None, typer.Option(min=1, rich_help_panel=_MACHINE, help="Endpoint: requests at a time (else 4).")
-    ] = None,
+    remote: Annotated[dict[str, Any], ENDPOINT],
 ) -> None:
     """Ask a frozen vision-language model about images and K views of each, and combine the answers.
 
@@ -106,83 +88,56 @@ def pope(
     again to go on after an interruption; other parsers, rules and weights are then scored without asking again.
     Exit code 0: all good; 1: some questions got no answer; 2: wrong settings; 130: interrupted.
     """
-    from onesdaug.vlm.job import Job
-    from onesdaug.vlm.model import Asking
+    from onesdaug.vlm.model import find_model
     from onesdaug.vlm.questions import check_images, read_questions
-    from onesdaug.vlm.run import Headline
+    from onesdaug.vlm.run import Headline, Job
 
-    decodings = tuple(decoding or ("greedy", "sample"))
-    asking = Asking(decodings, suffix, max_new_tokens, temperature, seed)  # type: ignore[arg-type]
-    contrast = {"alpha": vcd_alpha, "beta": vcd_beta, "noise_step": vcd_noise_step}
+    vlm, model = _words(vlm, model, generator, k, endpoint)
     asked = read_questions(questions, limit)
     check_images(asked, images)  # before the model's files are looked for
     if endpoint is None:
-        _refuse({"timeout": timeout, "retries": retries, "workers": workers}, "are for an --endpoint")
+        _refuse(ENDPOINT, remote, "are for an --endpoint")
         if vcd is False:
-            _refuse({f"vcd-{name}": value for name, value in contrast.items()}, "do nothing with --no-vcd")
-        how = _given({"prompt": prompt, "dtype": dtype})
-        about, load = _local(model, asking, None if vcd is False else contrast, how, batch_size, device)
+            _refuse(CONTRAST, contrast, "do nothing with --no-vcd")
+        with_vcd = None if vcd is False else Contrast(**contrast)
+        about, load = find_model(vlm, asking, with_vcd, device=device, **local)
     else:
-        beyond = {"vcd": vcd or None, **{f"vcd-{name}": value for name, value in contrast.items()}}
-        _refuse(beyond, "need the model's logits, which no endpoint gives")
-        _refuse({"prompt": prompt, "dtype": dtype, "batch-size": batch_size}, "are the server's own business")
-        about, load = _endpoint(endpoint, model, asking, {"timeout": timeout, "retries": retries}, workers)
+        why = "need the model's logits, which no endpoint gives"
+        _refuse(CONTRAST, contrast, why)
+        if vcd:
+            raise ConfigError(f"--vcd would {why}; leave it out")
+        _refuse(LOCAL, local, "are the server's own business")
+        about, load = find_model(vlm, asking, endpoint=endpoint, **remote)
     job = Job(
         questions=asked,
         images=images,
-        out=out,
+        out=output,
         about=about,
         load_model=load,
-        headline=Headline(f"plain/{decodings[0]}", parser, combine, orig_logit_weight, aug_logit_weight),
+        headline=Headline(mode=f"plain/{asking.decodings[0]}", **asdict(scoring)),
         k=k,
-        seed=seed,
-        generator=generator,
+        seed=asking.seed,
+        generator=model,
         ip_repo=ip_repo,
-        config=_config(generator, preset, shape_aug) if k else None,
+        config=_config(model, preset, shape_aug) if k else None,
         store=views,
         device=device,
     )
     raise typer.Exit(_run(job))
 
 
-def _local(
-    model: str,
-    asking: Asking,
-    contrast: dict[str, Any] | None,
-    how: dict[str, Any],
-    batch_size: int | None,
-    device: str,
-) -> Chosen:
-    from onesdaug.vlm.local import LocalModel, describe_local
-    from onesdaug.vlm.model import Contrast
-
-    vcd = None if contrast is None else Contrast(**_given(contrast))
-
-    def load() -> Model:
-        return LocalModel.from_pretrained(model, asking, vcd, batch_size=batch_size, device=device, **how)
-
-    return describe_local(model, asking, vcd, **how), load
+def _words(vlm: str | None, model: str | None, generator: str | None, k: int, endpoint: str | None) -> tuple[str, str]:
+    """Who is asked and who draws. `--model` was the one who is asked when `--generator` was the one who draws."""
+    if generator is not None:
+        return vlm or model or LLAVA, generator
+    if vlm is None and model is not None and (k == 0 or endpoint is not None or model not in GENERATORS):
+        raise ConfigError(f"--model {model} is the generator that draws the views; say with --vlm who is asked")
+    return vlm or LLAVA, model or "sd15"
 
 
-def _endpoint(url: str, model: str, asking: Asking, patience: dict[str, Any], workers: int | None) -> Chosen:
-    from onesdaug.vlm.endpoint import Endpoint, describe_endpoint
-    from onesdaug.vlm.transport import Patience
-
-    patient = Patience(**_given(patience))
-
-    def load() -> Model:
-        return Endpoint(url, model, asking, patience=patient, **_given({"workers": workers}))
-
-    return describe_endpoint(url, model, asking), load
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _refuse(options: dict[str, Any], why: str) -> None:
-    if idle := [f"--{name.replace('_', '-')}" for name in _given(options)]:
-        raise ConfigError(f"{', '.join(idle)} {why}; leave out what does not belong")
+def _refuse(source: From, given: dict[str, Any], why: str) -> None:
+    if given:
+        raise ConfigError(f"{', '.join(map(source.flag, given))} {why}; leave out what does not belong")
 
 
 def _config(generator: str, preset: str | None, shape_aug: bool) -> AugmentConfig:
@@ -200,7 +155,7 @@ def _run(job: Job) -> int:
     from onesdaug.common.devices import pick_device
     from onesdaug.common.progress import log
     from onesdaug.common.provenance import commit, describe_machine
-    from onesdaug.vlm.job import answer, results
+    from onesdaug.vlm.run import answer, results
 
     started = time.perf_counter()
     device = torch.device("cpu") if job.about["kind"] == "endpoint" else pick_device(job.device)
@@ -218,10 +173,10 @@ def _run(job: Job) -> int:
     return 1 if any(record.failed for record in records) else 0
 
 
-def _show(job: Job, summary: Summary, records: list[Record]) -> None:
+def _show(job: Job, summary: PopeResults, records: list[Record]) -> None:
     """The table on stdout; what to know about it on stderr."""
     from onesdaug.cli.screen import results as results_screen
-    from onesdaug.vlm.score import neither
+    from onesdaug.vlm.score import count_unclear
     from onesdaug.vlm.tables import headline_rows, table
 
     h = job.headline
@@ -232,7 +187,7 @@ def _show(job: Job, summary: Summary, records: list[Record]) -> None:
     if not rows:
         raise ConfigError("there are no margins: this model gives no log probabilities; use --combine vote")
     screen.print(table(rows, title))
-    odd, texts = neither(records)
+    odd, texts = count_unclear(records)
     if odd:
         rule = "each parser counts them by its own rule (docs/vlm.md)"
         typer.echo(f"{odd} of {texts} answers are not the bare word yes or no; {rule}", err=True)

@@ -7,12 +7,19 @@ from typing import Annotated
 
 import typer
 
+from onesdaug.cli.options import spelling
 
+app = typer.Typer(add_completion=False)
+
+
+@app.command(context_settings=spelling(out="output"))
 def report(
     results: Annotated[
         Path, typer.Argument(metavar="[RESULTS]", help="Folder with what `onesdaug study run` left.")
     ] = Path("results"),
-    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page to write.")] = Path("report.html"),
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="FILE", help="The page to write.")] = Path(
+        "report.html"
+    ),
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the tables as Markdown too, as in docs/results.md.")
     ] = None,
@@ -31,7 +38,7 @@ def report(
     found = read_results(results)
     if not found:
         raise DataError(f"{results} holds no results of studies; `onesdaug study run NAME` leaves them there")
-    _write(study_page.render(found, results), out)
+    _write(study_page.render(found, results), output)
     if markdown is not None:
         _write(as_markdown(found), markdown)
 

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onesdaug.cli.options import From, options, spelling
 from onesdaug.cli.screen import console, printable
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.common.provenance import command
-from onesdaug.errors import ConfigError
+from onesdaug.studies.settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from onesdaug.studies.result import StudyResult
 
-app = typer.Typer(help="The paper's tables and figures, each by its name.", no_args_is_help=True)
+app = typer.Typer(help="The paper's tables and figures, each by its name.", no_args_is_help=True, add_completion=False)
+SETTINGS = From(Settings, {"generators": "model"}, without=("work", "commit"))
 
 
 @app.command("list")
@@ -38,72 +41,35 @@ def list_studies() -> None:
     )
 
 
-@app.command()
+@app.command(context_settings=spelling(generator="model"))
+@options
 def run(
     names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Studies, all, or a NAME.toml of your own.")],
+    *,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where NAME.json and report.html go.")
     ] = Path("studies"),
     work: Annotated[
         Path | None, typer.Option(help="Stored features and scores, taken up by the next run (else OUTPUT/work).")
     ] = None,
-    root: Annotated[Path | None, typer.Option(help="Where benchmarks lie (else ONESDAUG_DATA).")] = None,
-    checkpoints: Annotated[Path, typer.Option(help="Folder of the classifiers' checkpoints.")] = Path(
-        "artifacts/fewshot"
-    ),
-    generator: Annotated[
-        list[str] | None,
-        typer.Option(help="pocket, pocket-imagenet, sd15, a hub id or a folder; may be repeated (else the study's)."),
-    ] = None,
-    split: Annotated[str, typer.Option(help="test, or val for choosing settings.")] = "test",
-    per_class: Annotated[
-        int | None, typer.Option(min=1, help="A random part of each class, for a quick look.")
-    ] = None,
-    episodes: Annotated[int | None, typer.Option(min=2, help="Episodes per number (else the study's).")] = None,
-    images: Annotated[list[Path] | None, typer.Option(help="Photographs for the contact sheets.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides views and episodes.")] = 0,
-    seeds: Annotated[
-        int | None, typer.Option(min=1, help="Draw views so many times over; intervals cover it (else the study's).")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
-    compile: Annotated[
-        str, typer.Option(help="Generators: off, regional or max; the same views up to rounding, sooner.")
-    ] = "off",
+    settings: Annotated[Settings, SETTINGS],
     tag: Annotated[str, typer.Option(help="Written into the file names, to keep runs of other machines apart.")] = "",
     report: Annotated[bool, typer.Option("--report/--no-report", help="Write OUTPUT/report.html as well.")] = True,
 ) -> None:
     """Run studies: from images to JSON, tables and one page. A killed run goes on where it stopped."""
     from onesdaug.common.devices import pick_device
     from onesdaug.common.provenance import commit
-    from onesdaug.data.registry import SPLITS
     from onesdaug.generators.speed import check_compile
     from onesdaug.studies.run import run as run_studies
     from onesdaug.studies.spec import load_study
     from onesdaug.studies.spec import names as known
-    from onesdaug.studies.workshop import Settings
 
-    if split not in SPLITS:
-        raise ConfigError(f"split {split!r} is none of {', '.join(SPLITS)}")
-    check_compile(compile, pick_device(device))
+    check_compile(settings.compile, pick_device(settings.device))
     chosen = [name for given in names for name in (known() if given == "all" else [given])]
     for name in chosen:
         load_study(name)  # a wrong name is said before minutes are spent
     began, lines = time.perf_counter(), console()
-    settings = Settings(
-        work=work or output / "work",
-        root=root,
-        checkpoints=checkpoints,
-        device=device,
-        compile=compile,  # type: ignore[arg-type]
-        split=split,
-        per_class=per_class,
-        episodes=episodes,
-        seed=seed,
-        seeds=seeds,
-        generators=tuple(generator) if generator else None,
-        images=tuple(str(path) for path in images or ()),
-        commit=commit(),
-    )
+    settings = replace(settings, work=work or output / "work", commit=commit())
     done = run_studies(chosen, settings, output, command(), tag)
     screen = results_screen(140)
     for result, path in done.results:

@@ -1,17 +1,18 @@
 """What training can be told, with the paper's defaults, and the recipes behind the released checkpoints.
 
-Plain dataclasses: they travel to machines that have torch and little else.
+Plain dataclasses: they travel to machines that have torch and little else. The texts are the command line's help.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from onesdaug.errors import ConfigError
 from onesdaug.training.settings import StageSettings
 
-Optimizer = Literal["auto", "sgd", "adam"]
+Optimizer = Annotated[Literal["auto", "sgd", "adam"], "auto (Adam for ConvNet, SGD for Res12), sgd or adam"]
+Schedule = Annotated[Literal["cosine", "step"], "How the learning rate falls: cosine or step"]
 
 
 @dataclass(frozen=True)
@@ -19,23 +20,23 @@ class Optimisation(StageSettings):
     """What both stages share."""
 
     lr: float
-    scheduler: Literal["cosine", "step"]
-    step_size: int = 20  # epochs between two multiplications by gamma (scheduler "step")
-    gamma: float = 0.2
-    momentum: float = 0.9
-    weight_decay: float = 5e-4
+    scheduler: Schedule
+    step_size: Annotated[int, "Epochs between two drops of the rate (scheduler step)"] = 20
+    gamma: Annotated[float, "Factor of each drop"] = 0.2
+    momentum: Annotated[float, "SGD"] = 0.9
+    weight_decay: Annotated[float, "SGD"] = 5e-4
     optimizer: Optimizer = "sgd"
-    warmup_epochs: float = 0.0
-    ema: float = 0.0  # decay of the averaged weights that are validated and kept; 0: the weights themselves
-    crop_scale: tuple[float, float] = (0.2, 1.0)
-    jitter: float = 0.4
-    resize: int | None = None  # evaluation: short side before the 84 crop; None: the benchmark's own
-    eval_way: int = 5
-    eval_shots: tuple[int, ...] = (1, 5)
-    eval_query: int = 15
-    num_eval_episodes: int = 200
-    eval_every: int = 1  # epochs
-    seed: int = 0
+    warmup_epochs: Annotated[float, "Epochs in which the rate rises"] = 0.0
+    ema: Annotated[float, "Decay of the averaged weights that are validated and kept; 0: none"] = 0.0
+    crop_scale: Annotated[tuple[float, float], "Part of the image that a random crop shows, from and to"] = (0.2, 1.0)
+    jitter: Annotated[float, "Strength of the colour jitter"] = 0.4
+    resize: Annotated[int | None, "Evaluation's short side before the 84 crop (else the benchmark's own)"] = None
+    eval_way: Annotated[int, "Classes in a validation episode"] = 5
+    eval_shots: Annotated[tuple[int, ...], "Validation shots; repeat for the mean"] = (1, 5)
+    eval_query: Annotated[int, "Validation queries per class"] = 15
+    num_eval_episodes: Annotated[int, "Validation episodes"] = 200
+    eval_every: Annotated[int, "Epochs between validations"] = 1
+    seed: Annotated[int, "Same seed, same result on the same machine"] = 0
 
     def __post_init__(self) -> None:
         for name in ("lr", "gamma"):
@@ -59,16 +60,16 @@ class PretrainConfig(Optimisation):
     """Stage 1: a plain classifier over the base classes."""
 
     backbone: str = "res12"
-    lr: float = 0.1
-    scheduler: Literal["cosine", "step"] = "cosine"
-    epochs: int = 100
-    batch: int = 256
-    label_smoothing: float = 0.0
+    lr: Annotated[float, "Pretraining learning rate"] = 0.1
+    scheduler: Schedule = "cosine"
+    epochs: Annotated[int, "Pretraining epochs"] = 100
+    batch: Annotated[int, "Pretraining batch"] = 256
+    label_smoothing: Annotated[float, "Pretraining only"] = 0.0
     warmup_epochs: float = 3.0
     ema: float = 0.999
     # quarter turns: asked which way an image was turned, the network learns more than the base classes need
-    rotate: float = 0.0  # share of turned images
-    rotation_weight: float = 1.0
+    rotate: Annotated[float, "Share of images shown turned"] = 0.0
+    rotation_weight: Annotated[float, "Weight of asking which way they were turned"] = 1.0
     num_eval_episodes: int = 2000
     eval_every: int = 5
 
@@ -78,21 +79,23 @@ class MetaConfig(Optimisation):
     """Stage 2: episodes; the defaults are the paper's for ProtoNet."""
 
     head: str = "protonet"
-    lr: float = 1e-4
-    scheduler: Literal["cosine", "step"] = "step"
+    lr: Annotated[float, "Meta-training learning rate of the backbone"] = 1e-4
+    scheduler: Schedule = "step"
     optimizer: Optimizer = "auto"  # as FEAT: Adam for ConvNet, SGD with Nesterov's momentum for Res12
-    way: int = 5
-    shot: tuple[int, ...] = (1,)  # several: steps take turns
-    query: int = 15
-    max_epoch: int = 400
-    episodes_per_epoch: int = 100
-    tasks: int = 1  # episodes per optimiser step
-    lr_mul: float = 10.0  # the set-to-set head learns this much faster than the backbone
-    temperature: float | None = None  # None: the one with the lowest loss on validation episodes before training
-    temperature2: float | None = None  # None: as temperature
-    balance: float = 0.1  # weight of FEAT's contrastive term
-    use_euclidean: bool = True
-    fix_bn: bool = True  # batch statistics stay those of pretraining, so that training sees what evaluation sees
+    way: Annotated[int, "Classes in an episode"] = 5
+    shot: Annotated[tuple[int, ...], "Support images per class; repeat to alternate"] = (1,)
+    query: Annotated[int, "Query images per class"] = 15
+    max_epoch: Annotated[int, "Meta-training epochs"] = 400
+    episodes_per_epoch: Annotated[int, "Episodes in an epoch"] = 100
+    tasks: Annotated[int, "Episodes per optimiser step"] = 1
+    lr_mul: Annotated[float, "How much faster than the backbone FEAT's set function learns"] = 10.0
+    # None: the one with the lowest loss on validation episodes before training
+    temperature: Annotated[float | None, "Of the logits; 0: fitted on validation episodes"] = None
+    temperature2: Annotated[float | None, "Of FEAT's contrastive term; 0: as temperature"] = None
+    balance: Annotated[float, "Weight of FEAT's contrastive term"] = 0.1
+    use_euclidean: Annotated[bool, "Distance, or cosine similarity"] = True
+    # so that training sees what evaluation sees
+    fix_bn: Annotated[bool, "Keep the batch statistics of pretraining"] = True
     crop_scale: tuple[float, float] = (0.4, 1.0)
     jitter: float = 0.2
 

@@ -12,14 +12,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import find_spec
 from threading import Thread
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import torch
 from torch import nn
 
+from onesdaug.common.options import Compile as Compile
 from onesdaug.errors import ConfigError
-
-Compile = Literal["off", "regional", "max"]
 
 # tests compile with a backend that needs no C++ compiler; benchmarks may add inductor's options
 BACKEND = "inductor"

@@ -13,12 +13,12 @@ from onesdaug.studies.accuracy import generators_of
 from onesdaug.studies.result import Answer, Paper
 from onesdaug.studies.spec import PopeRow, Study
 from onesdaug.studies.workshop import Missing, Workshop
-from onesdaug.vlm.job import Job, answer, results
 from onesdaug.vlm.metrics import Estimate
-from onesdaug.vlm.model import Asking, Contrast
+from onesdaug.vlm.model import find_model
 from onesdaug.vlm.questions import check_images, read_questions
-from onesdaug.vlm.run import Headline
-from onesdaug.vlm.score import Row
+from onesdaug.vlm.run import Headline, Job, answer, results
+from onesdaug.vlm.score import Score
+from onesdaug.vlm.settings import Asking, Contrast
 
 IMAGES = Path("coco") / "val2014"
 HOW_IMAGES = "http://images.cocodataset.org/zips/val2014.zip (6 GB), unpacked to coco/val2014"
@@ -50,8 +50,6 @@ def answers(study: Study, shop: Workshop) -> tuple[tuple[Answer, ...], list[str]
 
 def _absent(study: Study, shop: Workshop) -> list[str]:
     """One line for each thing that is not there."""
-    from onesdaug.vlm.local import describe_local
-
     root, lines = shop.root, []
     where = "not under ONESDAUG_DATA" if root else "ONESDAUG_DATA is not set"
     if root is None or not (root / "pope" / study.questions).is_file():
@@ -59,7 +57,7 @@ def _absent(study: Study, shop: Workshop) -> list[str]:
     if root is None or not (root / IMAGES).is_dir():
         lines.append(f"COCO val2014 images: {where}; to get them: {HOW_IMAGES}")
     try:
-        describe_local(study.model, Asking(seed=SEED), Contrast(), prompt=PROMPT)
+        find_model(study.model, Asking(seed=SEED), Contrast(), prompt=PROMPT)
     except OnesdaugError as error:
         lines.append(" ".join(str(error).split()))
     if lines:  # nothing will be run: see to the generator as well
@@ -71,20 +69,16 @@ def _absent(study: Study, shop: Workshop) -> list[str]:
 
 
 def _job(study: Study, shop: Workshop) -> Job:
-    from onesdaug.vlm.local import LocalModel, describe_local
-
     root = shop.root or Path()
     questions = read_questions(root / "pope" / study.questions)
     check_images(questions, root / IMAGES)
-    asking, contrast = Asking(seed=SEED), Contrast()
+    about, load = find_model(study.model, Asking(seed=SEED), Contrast(), prompt=PROMPT, device=shop.settings.device)
     return Job(
         questions=questions,
         images=root / IMAGES,
         out=shop.settings.work / "pope",
-        about=describe_local(study.model, asking, contrast, prompt=PROMPT),
-        load_model=lambda: LocalModel.from_pretrained(
-            study.model, asking, contrast, prompt=PROMPT, device=shop.settings.device
-        ),
+        about=about,
+        load_model=load,
         headline=Headline(),
         k=max(row.k for row in study.pope),
         seed=SEED,
@@ -94,7 +88,7 @@ def _job(study: Study, shop: Workshop) -> Job:
     )
 
 
-def _entry(row: PopeRow, measured: Row) -> Answer:
+def _entry(row: PopeRow, measured: Score) -> Answer:
     m = measured.metrics
     gain = None
     if measured.gain is not None and measured.gain.accuracy.value is not None:

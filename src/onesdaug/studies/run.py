@@ -19,9 +19,10 @@ from onesdaug.studies.judge import SPLIT as JUDGED_ON
 from onesdaug.studies.pope import answers
 from onesdaug.studies.qualitative import sheets
 from onesdaug.studies.result import Made, StudyResult
+from onesdaug.studies.settings import Settings
 from onesdaug.studies.spec import Row, Study, load_study
 from onesdaug.studies.theory import simulations, theory
-from onesdaug.studies.workshop import Missing, Settings, Workshop
+from onesdaug.studies.workshop import Missing, Workshop
 
 ON_FEATURES = ("fewshot", "theory")
 

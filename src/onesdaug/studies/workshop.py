@@ -38,7 +38,7 @@ from onesdaug.fewshot.embed import FRAME, embed_all
 from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
 from onesdaug.fewshot.heads import Head, build_head
 from onesdaug.fewshot.views import Views, augmenter_views, resolve_views, round_trip_views
-from onesdaug.generators.speed import Compile
+from onesdaug.studies.settings import Settings
 from onesdaug.studies.spec import BY_GENERATOR, Classifier, Loading, Row
 
 CHUNK = {"cpu": 64}  # images embedded at once; a GPU takes more
@@ -48,26 +48,6 @@ RELEASED = Loading()
 
 class Missing(OnesdaugError):
     """Something a study needs is not on this machine; the text is the one line that says how to get it."""
-
-
-@dataclass(frozen=True)
-class Settings:
-    """What the command line decides."""
-
-    work: Path
-    root: Path | None = None
-    checkpoints: Path = Path("artifacts/fewshot")
-    device: str = "auto"
-    compile: Compile = "off"  # of the generators: the same views up to rounding, sooner
-    split: str = "test"
-    per_class: int | None = None  # a random part of every class instead of all images
-    episodes: int | None = None
-    seed: int = 0
-    seeds: int | None = None  # how often views are drawn; else the study's
-    generators: tuple[str, ...] | None = None
-    images: tuple[str, ...] = ()  # photographs for contact sheets
-    pope: Path | None = None  # what `onesdaug pope` wrote
-    commit: str = "unknown"
 
 
 @dataclass(frozen=True)

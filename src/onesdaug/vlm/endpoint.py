@@ -6,63 +6,66 @@ import base64
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from onesdaug.errors import ConfigError
 from onesdaug.jobs.files import png_bytes
-from onesdaug.vlm.model import Asking, Mode, Replies, Reply, listed_margin, stream
-from onesdaug.vlm.transport import KEY_VARIABLE, Patience, RequestFailed, Transport, check_url
+from onesdaug.vlm.model import Replies, Reply, listed_margin, stream
+from onesdaug.vlm.settings import Asking
+from onesdaug.vlm.transport import KEY_VARIABLE, RequestFailed, Transport
 
 if TYPE_CHECKING:
     from PIL import Image
 
-_LISTED = 20  # the most first tokens the interface lists
+_PLACEHOLDER = 8  # characters; a shorter key is one such as "none", and hiding it would change answers
 # what servers may not know: left out, or called otherwise, once one says so
-_OPTIONAL = {"top_logprobs": ("logprobs", "top_logprobs"), "logprobs": ("logprobs", "top_logprobs"), "seed": ("seed",)}
+_OPTIONAL = {"logprobs": ("logprobs", "top_logprobs"), "seed": ("seed",)}
 
 
 class Endpoint:
-    """Asks over HTTP, a few requests at a time; an error is a reply with an error, never an answer."""
+    """Asks over HTTP, `workers` requests at a time; an error is a reply with an error, never an answer.
 
-    def __init__(
-        self, url: str, model: str, asking: Asking, *, patience: Patience | None = None, workers: int = 4
-    ) -> None:
+    `about` is what decides the answers, as far as it can be known from outside. `limits`: see Transport.
+    """
+
+    def __init__(self, url: str, model: str, asking: Asking, *, workers: int = 4, **limits: Any) -> None:
         if workers < 1:
             raise ConfigError(f"at least one request must be under way at a time, got {workers}")
         self.model, self.asking, self.workers = model, asking, workers
-        self.modes = tuple(Mode("plain", decoding) for decoding in asking.decodings)
-        self._transport = Transport(url, os.environ.get(KEY_VARIABLE), patience or Patience())
+        self.modes = tuple(f"plain/{decoding}" for decoding in asking.decodings)
+        self._transport = Transport(url, os.environ.get(KEY_VARIABLE), **limits)
+        self.about = {"kind": "endpoint", "name": model, "url": self._transport.url, **asdict(asking), "vcd": None}
         self._dropped: set[str] = set()
         self._tokens = "max_tokens"
 
     def ask(self, images: Sequence[Image.Image], question: str, key: str) -> Replies:
         """One request for each picture and decoding."""
-        urls = [_data_url(image) for image in images]
-        jobs = [(mode, k) for mode in self.modes for k in range(len(urls))]
+        # PNG: another JPEG compression would be one more augmentation
+        urls = [f"data:image/png;base64,{base64.b64encode(png_bytes(image)).decode()}" for image in images]
         pool = ThreadPoolExecutor(self.workers)
         try:
-            made = list(pool.map(lambda job: self._one(job[0], urls[job[1]], question, f"{key}/{job[1]}"), jobs))
+            waiting = {
+                mode: [pool.submit(self._one, mode, url, question, f"{key}/{k}") for k, url in enumerate(urls)]
+                for mode in self.modes
+            }
+            return {mode: [future.result() for future in futures] for mode, futures in waiting.items()}
         except BaseException:  # Ctrl-C too: what is under way is not waited for
             self._transport.stop()
             raise
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-        replies: Replies = {mode.name: [] for mode in self.modes}
-        for (mode, _), reply in zip(jobs, made, strict=True):
-            replies[mode.name].append(reply)
-        return replies
 
-    def _one(self, mode: Mode, url: str, question: str, key: str) -> Reply:
+    def _one(self, mode: str, url: str, question: str, key: str) -> Reply:
         while True:
             body = self._body(mode, url, question, key)
             try:
-                return _read(self._transport.post(body))
+                return self._reply(self._transport.post(body))
             except RequestFailed as error:
                 if not (error.status in (400, 422) and self._adapt(str(error), body)):
                     return Reply(error=str(error))
 
-    def _body(self, mode: Mode, url: str, question: str, key: str) -> dict[str, Any]:
-        sampled = mode.decoding == "sample"
+    def _body(self, mode: str, url: str, question: str, key: str) -> dict[str, Any]:
         content = [
             {"type": "image_url", "image_url": {"url": url}},
             {"type": "text", "text": question + self.asking.suffix},
@@ -71,10 +74,10 @@ class Endpoint:
             "model": self.model,
             "messages": [{"role": "user", "content": content}],
             self._tokens: self.asking.max_new_tokens,
-            "temperature": self.asking.temperature if sampled else 0,
+            "temperature": self.asking.temperature if mode == "plain/sample" else 0,
             "seed": int(stream(self.asking.seed, key).integers(2**31)),
             "logprobs": True,
-            "top_logprobs": _LISTED,
+            "top_logprobs": 20,  # the most that the interface lists
         }
         return {name: value for name, value in body.items() if name not in self._dropped}
 
@@ -89,30 +92,19 @@ class Endpoint:
                 return True
         return False
 
-
-def describe_endpoint(url: str, model: str, asking: Asking) -> dict[str, Any]:
-    """What decides an endpoint's answers, as far as it can be known from outside."""
-    return {"kind": "endpoint", "name": model, "url": check_url(url), **asking.describe(), "vcd": None}
-
-
-def _data_url(image: Image.Image) -> str:
-    # PNG: another JPEG compression would be one more augmentation
-    return "data:image/png;base64," + base64.b64encode(png_bytes(image)).decode()
-
-
-def _read(answer: dict[str, Any]) -> Reply:
-    """Text and margin of a chat completion; an answer without text is an error."""
-    try:
-        choice = answer["choices"][0]
-        text = choice["message"]["content"]
-    except (KeyError, IndexError, TypeError):
-        return Reply(error="the answer has no choices[0].message.content")
-    if not isinstance(text, str):
-        reason = choice.get("finish_reason") or choice["message"].get("refusal") or "no reason given"
-        return Reply(error=f"the answer has no text ({reason})")
-    try:
-        listed = choice["logprobs"]["content"][0]["top_logprobs"]
-        margin = listed_margin((item["token"], item["logprob"]) for item in listed)
-    except (KeyError, IndexError, TypeError, ValueError):
-        margin = None
-    return Reply(text.strip(), margin)
+    def _reply(self, answer: dict[str, Any]) -> Reply:
+        """Text and margin of a chat completion; an answer without text is an error."""
+        try:
+            choice = answer["choices"][0]
+            text = choice["message"]["content"]
+        except (KeyError, IndexError, TypeError):
+            return Reply(error="the answer has no choices[0].message.content")
+        if not isinstance(text, str):
+            reason = choice.get("finish_reason") or choice["message"].get("refusal") or "no reason given"
+            return Reply(error=self._transport.line(f"the answer has no text ({reason})"))
+        try:
+            listed = choice["logprobs"]["content"][0]["top_logprobs"]
+            margin = listed_margin((item["token"], item["logprob"]) for item in listed)
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+            margin = None
+        return Reply(self._transport.hide(text.strip(), _PLACEHOLDER), margin)

@@ -1,4 +1,4 @@
-"""A frozen model on this machine, through transformers: LLaVA or any AutoModelForImageTextToText.
+"""A frozen model on this machine, through transformers: LLaVA or any AutoModelForImageTextToText. Never downloaded.
 
 The original and the views of a question are one batch. With one new token, as the paper has it, a single pass over
 it answers in every decoding, and VCD costs one more pass over the noised images.
@@ -10,25 +10,38 @@ import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from onesdaug.common.devices import is_out_of_memory, pick_device, pick_dtype
-from onesdaug.common.hub import name_of
-from onesdaug.errors import ConfigError
-from onesdaug.vlm.checkpoint import content, load, locate
-from onesdaug.vlm.model import Asking, Contrast, Mode, Replies, Reply, stream, word_of
-from onesdaug.vlm.prompts import build_prompt, check_style
-from onesdaug.vlm.vcd import Draw, VCDLogitsProcessor, contrastive_logits, noise_image
+from onesdaug.common.hub import find, fingerprint, how_to_get, loading, name_of
+from onesdaug.errors import ConfigError, WeightsMissing
+from onesdaug.vlm.model import Replies, Reply, stream, word_of
+from onesdaug.vlm.settings import Asking, Contrast
+from onesdaug.vlm.vcd import (
+    Inputs,
+    NoisedLogits,
+    SampleLogitsProcessor,
+    VCDLogitsProcessor,
+    contrastive_logits,
+    noise_image,
+)
 
 if TYPE_CHECKING:
     from PIL import Image
 
 log = logging.getLogger("onesdaug")
-Inputs = dict[str, Tensor]
 Processor = Callable[[Tensor, Tensor], Tensor]
+PROMPTS = ("template", "llava", "vcd")
+# The Vicuna preamble LLaVA-1.5 was trained with and VCD's scripts send; the hub's template leaves it out
+_PREAMBLE = (
+    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
+    "and polite answers to the user's questions. "
+)
 
 
 class LocalModel:
@@ -46,10 +59,13 @@ class LocalModel:
     ) -> None:
         from transformers import GenerationConfig
 
-        check_style(prompt)
+        _check_prompt(prompt)
         self.model, self.processor, self.asking, self.contrast = model, processor, asking, contrast
         self.prompt, self.batch_size = prompt, batch_size
-        self.modes = modes(asking, contrast)
+        methods = ("plain",) if contrast is None else ("plain", "vcd")
+        self.modes = tuple(f"{method}/{decoding}" for method in methods for decoding in asking.decodings)
+        if "sample" in asking.decodings:
+            self.modes += ("repeat/sample",)  # its votes differ by the draw alone
         self.tokenizer = getattr(processor, "tokenizer", processor)
         self.tokenizer.padding_side = "left"  # the next token follows the last column of every row
         if self.tokenizer.pad_token_id is None:
@@ -74,23 +90,26 @@ class LocalModel:
         asking: Asking,
         contrast: Contrast | None = None,
         *,
-        prompt: str = "template",
-        batch_size: int | None = None,
         device: str = "auto",
         dtype: str = "bfloat16",
+        **options: Any,
     ) -> LocalModel:
         """From a folder or the hub's local cache. On GPUs `device="auto"` spreads it with accelerate."""
-        folder, at = locate(source), pick_device(device)
-        processor, model = load(
-            folder, source, pick_dtype(dtype, at), at, spread=device == "auto" and at.type == "cuda"
-        )
-        return cls(model, processor, asking, contrast, prompt=prompt, batch_size=batch_size)
+        folder, at = _locate(source), pick_device(device)
+        from transformers import AutoModelForImageTextToText, AutoProcessor
+
+        spread = {"device_map": "auto"} if device == "auto" and at.type == "cuda" else {}
+        with loading(source, how_to_get(source), kind="an image-text-to-text model"):
+            processor = AutoProcessor.from_pretrained(folder)
+            model = AutoModelForImageTextToText.from_pretrained(folder, torch_dtype=pick_dtype(dtype, at), **spread)
+            model = (model if spread else model.to(at)).eval().requires_grad_(False)
+        return cls(model, processor, asking, contrast, **options)
 
     @torch.inference_mode()
     def ask(self, images: Sequence[Image.Image], question: str, key: str) -> Replies:
         """Every picture in every mode; out of memory halves the batch and goes on."""
         text = build_prompt(self.processor, self.prompt, question + self.asking.suffix)
-        replies: Replies = {mode.name: [] for mode in self.modes}
+        replies: Replies = {mode: [] for mode in self.modes}
         first: Tensor | None = None
         start = 0
         while start < len(images):
@@ -107,8 +126,7 @@ class LocalModel:
                     replies[name] += rows
                 start += size
                 continue
-            if torch.cuda.is_available():  # outside the except block, which would keep its frames alive
-                torch.cuda.empty_cache()
+            torch.cuda.empty_cache()  # outside the except block, which would keep its frames alive
         return replies
 
     def _batch(
@@ -119,28 +137,27 @@ class LocalModel:
         clean = self._logits(inputs)
         first = clean[:1] if first is None else first
         margins: dict[str, list[float | None]] = {"plain": self._margins(clean), "repeat": [None] * len(numbers)}
-        distorted: Distorted | None = None
+        vcd: list[Processor] = []
         if self.contrast is not None:
-            distorted = Distorted(self._logits, self._noised(inputs, numbers, key, self.contrast.noise_step))
-            contrast = contrastive_logits(clean, distorted(inputs["input_ids"]), self.contrast.alpha)
-            margins["vcd"] = self._margins(contrast)
+            alpha, beta = self.contrast.alpha, self.contrast.beta
+            noised = NoisedLogits(self._logits, self._noised(inputs, numbers, key, self.contrast.noise_step))
+            margins["vcd"] = self._margins(contrastive_logits(clean, noised(inputs["input_ids"]), alpha))
+            vcd = [VCDLogitsProcessor(noised, alpha, beta)]
         replies: Replies = {}
         for mode in self.modes:
+            method, decoding = mode.split("/")
             given, scores = inputs, clean
-            if mode.method == "repeat":
+            if method == "repeat":
                 scores = first.expand(len(numbers), -1)
                 if self.asking.max_new_tokens > 1:
                     given = self._inputs([images[0]] * len(numbers), text)
-            processors: list[Processor] = []
-            if mode.method == "vcd" and distorted is not None and self.contrast is not None:
-                processors.append(VCDLogitsProcessor(distorted, self.contrast.alpha, self.contrast.beta))
-            if mode.decoding == "sample":
+            processors = list(vcd) if method == "vcd" else []
+            if decoding == "sample":
                 # the same draw for every method: what differs between them is then the method
                 streams = [stream(self.asking.seed, key, k, "answer") for k in numbers]
-                processors.append(Draw(streams, self.asking.temperature))
+                processors.append(SampleLogitsProcessor(streams, self.asking.temperature))
             texts = self._decode(given, scores, processors)
-            pairs = zip(texts, margins[mode.method], strict=True)
-            replies[mode.name] = [Reply(said.strip(), margin) for said, margin in pairs]
+            replies[mode] = [Reply(said.strip(), at) for said, at in zip(texts, margins[method], strict=True)]
         return replies, first
 
     def _inputs(self, images: Sequence[Image.Image], text: str) -> Inputs:
@@ -179,12 +196,8 @@ class LocalModel:
         pixels = inputs["pixel_values"].float()
         # LLaVA has one row per picture, others one per patch; pictures of a question are of one size, so rows divide
         shares = pixels.reshape(len(numbers), -1)
-        noise = torch.stack(
-            [
-                torch.from_numpy(stream(self.asking.seed, key, k, "noise").standard_normal(shares.shape[1], "float32"))
-                for k in numbers
-            ]
-        )
+        streams = [stream(self.asking.seed, key, k, "noise") for k in numbers]
+        noise = torch.stack([torch.from_numpy(s.standard_normal(shares.shape[1], "float32")) for s in streams])
         return {**inputs, "pixel_values": noise_image(pixels, noise.to(pixels.device).view_as(pixels), step)}
 
     def _margins(self, logits: Tensor) -> list[float | None]:
@@ -196,50 +209,53 @@ class LocalModel:
         return [round(value, 6) if math.isfinite(value) else None for value in (yes - no).tolist()]
 
 
-class Distorted:
-    """The logits that follow some tokens when the model sees the noised images; the first ones are computed once.
-
-    Later ones are computed anew from the whole text: slower than a cache of keys and values, but right for any model.
-    """
-
-    def __init__(self, logits: Callable[[Inputs], Tensor], inputs: Inputs) -> None:
-        self._logits, self._inputs = logits, inputs
-        self._first = logits(inputs)
-
-    def __call__(self, input_ids: Tensor) -> Tensor:
-        start = self._inputs["input_ids"]
-        new = input_ids[:, start.shape[1] :]
-        if new.shape[1] == 0:
-            return self._first
-        longer = dict(self._inputs)
-        for name, value in self._inputs.items():
-            if value.ndim == 2 and value.shape == start.shape:  # masks and token types grow along with the text
-                tail = new if name == "input_ids" else torch.full_like(new, name == "attention_mask")
-                longer[name] = torch.cat([value, tail.to(value)], dim=1)
-        return self._logits(longer)
+def build_prompt(processor: Any, style: str, text: str) -> str:
+    """template: the model's own, or LLaVA's where it has none; llava: LLaVA-1.5's; vcd: the same with its preamble."""
+    if style == "template" and getattr(processor, "chat_template", None):
+        turn = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": text}]}
+        prompt = str(processor.apply_chat_template([turn], add_generation_prompt=True))
+        # the tokenizer adds the first token itself; written out in the template too, it would stand there twice
+        return prompt.removeprefix(getattr(processor.tokenizer, "bos_token", None) or "")
+    image = getattr(processor, "image_token", "<image>")
+    return f"{_PREAMBLE if style == 'vcd' else ''}USER: {image}\n{text} ASSISTANT:"
 
 
-def modes(asking: Asking, contrast: Contrast | None) -> tuple[Mode, ...]:
-    """plain, vcd where asked for, and, where answers are drawn, repeat: its votes differ by the draw alone."""
-    made = [Mode("plain", decoding) for decoding in asking.decodings]
-    if contrast is not None:
-        made += [Mode("vcd", decoding) for decoding in asking.decodings]
-    if "sample" in asking.decodings:
-        made.append(Mode("repeat", "sample"))
-    return tuple(made)
+def _check_prompt(style: str) -> None:
+    if style not in PROMPTS:
+        raise ConfigError(f"prompt must be one of {', '.join(PROMPTS)}, not {style!r}")
 
 
 def describe_local(
     source: str, asking: Asking, contrast: Contrast | None, prompt: str = "template", dtype: str = "bfloat16"
 ) -> dict[str, Any]:
     """What decides a local model's answers; reads its files' content, loads nothing."""
-    check_style(prompt)
+    _check_prompt(prompt)
+    folder = _locate(source)
+    files = [file for pattern in ("*.json", "*.jinja", "*.model") for file in folder.glob(pattern)]
     return {
         "kind": "local",
         "name": name_of(source),
-        "weights": content(locate(source)),
+        "weights": fingerprint([*_weights(folder), *files]),
         "dtype": dtype,
         "prompt": prompt,
-        **asking.describe(),
+        **asdict(asking),
         "vcd": None if contrast is None else asdict(contrast),
     }
+
+
+def _locate(source: str) -> Path:
+    """The folder of a model: given as one, or a hub id whose files are in the local cache."""
+    if find_spec("transformers") is None:
+        raise ConfigError("a local vision-language model needs transformers: pip install 'onesdaug[vlm]'")
+    folder = find(source, "vision-language model", "a folder in transformers format or a hub id")
+    parts = {"config.json": (folder / "config.json").is_file(), "weights": bool(_weights(folder))}
+    if absent := [name for name, there in parts.items() if not there]:
+        raise WeightsMissing(
+            f"{source} is not a whole model in transformers format: no {' and no '.join(absent)} in {folder}. "
+            f"{how_to_get(source)}"
+        )
+    return folder
+
+
+def _weights(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.safetensors")) or sorted(folder.glob("*.bin"))

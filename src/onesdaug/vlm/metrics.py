@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import reduce
 
 import numpy as np
 import numpy.typing as npt
 
 from onesdaug.statistics import relative_gain
-from onesdaug.vlm.combine import ERROR, NO, UNKNOWN, YES, Codes
+from onesdaug.vlm.answers import ERROR, NO, UNKNOWN, YES, Codes, Floats
 
 RESAMPLES = 10_000
 Bools = npt.NDArray[np.bool_]
-_COLUMNS = ("n", "tp", "fp", "fn", "tn")
+METRICS = ("accuracy", "precision", "recall", "f1", "yes_ratio")
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Resamples:
         draws = rng.multinomial(self.images, np.full(self.images, 1 / self.images), size=count)
         self.weights = draws.astype(np.float32)  # counts: exact up to 2^24
 
-    def sums(self, columns: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def sums(self, columns: Floats) -> Floats:
         """(n, m) values of the questions → (count, m) sums over the questions of the drawn images."""
         per_image = np.zeros((self.images, columns.shape[1]))
         np.add.at(per_image, self.index, columns)
@@ -78,17 +79,12 @@ class Resamples:
 def measure(predictions: Codes, labels: Bools, resamples: Resamples) -> Metrics:
     """All metrics of one list of predictions; `labels` is True for yes."""
     counted = predictions != ERROR
-    columns = _counts(predictions, labels)
-    values = _ratios(columns.sum(0)[None])
-    images = len(np.unique(resamples.index[counted]))
-    spread = _ratios(resamples.sums(columns)) if images > 1 else None
-    parts = {name: _estimate(values[name][0], None if spread is None else spread[name]) for name in values}
     return Metrics(
         n=int(counted.sum()),
-        images=images,
+        images=len(np.unique(resamples.index[counted])),
         unknown=int((predictions == UNKNOWN).sum()),
         errors=int((~counted).sum()),
-        **parts,
+        **_estimates(resamples, counted, _counts(predictions, labels)),
     )
 
 
@@ -98,26 +94,20 @@ def compare(predictions: Codes, baseline: Codes, labels: Bools, resamples: Resam
     if not both.any():
         return None
     mine, theirs = (_counts(np.where(both, p, ERROR).astype(np.int8), labels) for p in (predictions, baseline))
-    a, b = _ratios(mine.sum(0)[None]), _ratios(theirs.sum(0)[None])
-    spread = None
-    if len(np.unique(resamples.index[both])) > 1:
-        drawn_a, drawn_b = _ratios(resamples.sums(mine)), _ratios(resamples.sums(theirs))
-        spread = {name: drawn_a[name] - drawn_b[name] for name in ("accuracy", "f1")}
-    differences = {
-        name: _estimate(a[name][0] - b[name][0], None if spread is None else spread[name])
-        for name in ("accuracy", "f1")
-    }
+    accuracy, _, _, f1, _ = zip(_ratios(mine.sum(0)), _ratios(theirs.sum(0)), strict=True)
+    differences = _estimates(resamples, both, mine, theirs)
     truth = np.where(labels, YES, NO)
     right, was_right = predictions == truth, baseline == truth
     fixed, broken = int((both & right & ~was_right).sum()), int((both & ~right & was_right).sum())
     return Gain(
         n=int(both.sum()),
+        accuracy=differences["accuracy"],
+        f1=differences["f1"],
         fixed=fixed,
         broken=broken,
         mcnemar_p=mcnemar(fixed, broken),
-        relative_accuracy=_or_none(relative_gain(float(a["accuracy"][0]), float(b["accuracy"][0]))),
-        relative_f1=_or_none(relative_gain(float(a["f1"][0]), float(b["f1"][0]))),
-        **differences,
+        relative_accuracy=_or_none(relative_gain(*map(float, accuracy))),
+        relative_f1=_or_none(relative_gain(*map(float, f1))),
     )
 
 
@@ -129,36 +119,33 @@ def mcnemar(fixed: int, broken: int) -> float:
     return min(1.0, 2 * float(bdtr(min(fixed, broken), changed, 0.5))) if changed else 1.0
 
 
-def _counts(predictions: Codes, labels: Bools) -> npt.NDArray[np.float64]:
-    """(n, 5) truth values in the order of _COLUMNS."""
+def _counts(predictions: Codes, labels: Bools) -> Floats:
+    """(n, 5) truth values: counted, and the true and false positives and negatives."""
     counted, yes = predictions != ERROR, predictions == YES
-    columns = (
-        counted,
-        yes & labels,
-        yes & ~labels,
-        counted & ~yes & labels,
-        (predictions == NO) & ~labels,
-    )
+    columns = counted, yes & labels, yes & ~labels, counted & ~yes & labels, (predictions == NO) & ~labels
     return np.stack(columns, axis=1).astype(np.float64)
 
 
-def _ratios(sums: npt.NDArray[np.float64]) -> dict[str, npt.NDArray[np.float64]]:
-    """The five metrics of each row of sums; 0/0 is NaN."""
-    n, tp, fp, fn, tn = sums.T
+def _ratios(sums: Floats) -> Floats:
+    """(…, 5) sums of counts → (5, …) values in the order of METRICS; 0/0 is NaN."""
+    n, tp, fp, fn, tn = np.moveaxis(sums, -1, 0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return {
-            "accuracy": (tp + tn) / n,
-            "precision": tp / (tp + fp),
-            "recall": tp / (tp + fn),
-            "f1": 2 * tp / (2 * tp + fp + fn),
-            "yes_ratio": (tp + fp) / n,
-        }
+        return np.stack([(tp + tn) / n, tp / (tp + fp), tp / (tp + fn), 2 * tp / (2 * tp + fp + fn), (tp + fp) / n])
 
 
-def _estimate(value: float, spread: npt.NDArray[np.float64] | None) -> Estimate:
-    known = np.empty(0) if spread is None else spread[~np.isnan(spread)]
+def _estimates(resamples: Resamples, counted: Bools, *counts: Floats) -> dict[str, Estimate]:
+    """Each metric of the counts, or of two the difference, with its interval over resampled images."""
+    values = reduce(np.subtract, [_ratios(c.sum(0)) for c in counts])
+    spread = reduce(np.subtract, [_ratios(resamples.sums(c)) for c in counts])
+    if len(np.unique(resamples.index[counted])) < 2:
+        spread = spread[:, :0]
+    return {name: _estimate(*pair) for name, pair in zip(METRICS, zip(values, spread, strict=True), strict=True)}
+
+
+def _estimate(value: float, spread: Floats) -> Estimate:
+    known = spread[~np.isnan(spread)]
     if math.isnan(value) or known.size == 0:
-        return Estimate(_or_none(float(value)))
+        return Estimate(_or_none(value))
     low, high = np.percentile(known, (2.5, 97.5))
     return Estimate(float(value), float(low), float(high))
 

@@ -1,36 +1,21 @@
-"""What is asked of a vision-language model and what comes back; `local.py` and `endpoint.py` are two of them."""
+"""What is asked of a vision-language model and what comes back; `find_model` turns a name into a model."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from onesdaug.errors import ConfigError
+from onesdaug.vlm.settings import Asking, Contrast
 
 if TYPE_CHECKING:
     from PIL import Image
-
-Method = Literal["plain", "vcd", "repeat"]
-Decoding = Literal["greedy", "sample"]
-DECODINGS: tuple[Decoding, ...] = ("greedy", "sample")
-SUFFIX = " Please answer this question with one word."
-
-
-@dataclass(frozen=True)
-class Mode:
-    """One way of asking: as the model is, with VCD, or the original image over and over; greedy or sampled."""
-
-    method: Method
-    decoding: Decoding
-
-    @property
-    def name(self) -> str:
-        return f"{self.method}/{self.decoding}"
 
 
 @dataclass(frozen=True)
@@ -41,64 +26,41 @@ class Reply:
     margin: float | None = None
     error: str | None = None
 
-    def to_json(self) -> dict[str, Any]:
-        if self.error is not None:
-            return {"error": self.error}
-        return {"text": self.text} if self.margin is None else {"text": self.text, "margin": self.margin}
 
-    @classmethod
-    def from_json(cls, row: dict[str, Any]) -> Reply:
-        return cls(row.get("text"), row.get("margin"), row.get("error"))
-
-
-Replies = dict[str, list[Reply]]  # by the name of the mode; one for the original and one for each view
-
-
-@dataclass(frozen=True)
-class Contrast:
-    """VCD's settings; these are its evaluation script's."""
-
-    alpha: float = 1.0
-    beta: float = 0.1
-    noise_step: int = 500
-
-    def __post_init__(self) -> None:
-        if not (0 <= self.alpha < math.inf and 0 <= self.beta <= 1 and 0 <= self.noise_step < 1000):
-            raise ConfigError(
-                f"VCD with alpha {self.alpha:g}, beta {self.beta:g}, noise step {self.noise_step}: alpha is not "
-                "negative, beta lies in [0, 1], the noise step in 0..999"
-            )
-
-
-@dataclass(frozen=True)
-class Asking:
-    """How every question is put, whatever the model."""
-
-    decodings: tuple[Decoding, ...] = DECODINGS
-    suffix: str = SUFFIX
-    max_new_tokens: int = 1
-    temperature: float = 1.0  # of sampled decoding; greedy has none
-    seed: int = 1234
-
-    def __post_init__(self) -> None:
-        if not self.decodings or any(name not in DECODINGS for name in self.decodings):
-            raise ConfigError(f"decoding must be greedy or sample, got {', '.join(self.decodings) or 'none'}")
-        if len(set(self.decodings)) != len(self.decodings):
-            raise ConfigError(f"a decoding is named twice: {', '.join(self.decodings)}")
-        if self.max_new_tokens < 1 or not 0 < self.temperature < math.inf:
-            raise ConfigError("at least one new token is needed, and a temperature above zero")
-
-    def describe(self) -> dict[str, Any]:
-        return {**asdict(self), "decodings": list(self.decodings)}
+Replies = dict[str, list[Reply]]  # by mode; one for the original and one for each view
 
 
 class Model(Protocol):
-    """Anything that answers questions about pictures."""
+    """Anything that answers questions about pictures.
 
-    modes: tuple[Mode, ...]
+    A mode is method/decoding. Methods: plain (as the model is), vcd, repeat (the original image over and over).
+    """
+
+    modes: tuple[str, ...]
 
     def ask(self, images: Sequence[Image.Image], question: str, key: str) -> Replies:
         """The question put to each picture (the original first) in every mode; `key` names its random streams."""
+
+
+def find_model(
+    name: str, asking: Asking, contrast: Contrast | None = None, *, endpoint: str | None = None, **options: Any
+) -> tuple[dict[str, Any], Callable[[], Model]]:
+    """What decides a model's answers, as JSON, and how to load it: the one place where a name becomes a model.
+
+    Options are those of `LocalModel.from_pretrained` or, with an `endpoint`, of `Endpoint`.
+    """
+    if endpoint is not None:
+        try:
+            from onesdaug.vlm.endpoint import Endpoint
+        except ImportError as error:
+            raise ConfigError("an endpoint is asked through httpx: pip install 'onesdaug[vlm]'") from error
+        remote = Endpoint(endpoint, name, asking, **options)  # now: a wrong key shows before any view is made
+        return remote.about, lambda: remote
+    from onesdaug.vlm.local import LocalModel, describe_local
+
+    described = {option: options[option] for option in ("prompt", "dtype") if option in options}
+    load = partial(LocalModel.from_pretrained, name, asking, contrast, **options)
+    return describe_local(name, asking, contrast, **described), load
 
 
 def stream(seed: int, *key: object) -> np.random.Generator:

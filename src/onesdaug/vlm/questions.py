@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -60,10 +60,8 @@ class Questions:
     @property
     def by_image(self) -> list[Question]:
         """The questions with those of an image together, so that it is loaded once."""
-        groups: dict[str, list[Question]] = {}
-        for question in self.items:
-            groups.setdefault(question.image, []).append(question)
-        return [question for group in groups.values() for question in group]
+        places = {name: place for place, name in enumerate(self.images)}
+        return sorted(self.items, key=lambda question: places[question.image])
 
     @property
     def known(self) -> bool:
@@ -71,12 +69,11 @@ class Questions:
         return KNOWN.get(self.split) == self.fingerprint
 
     def summary(self) -> dict[str, Any]:
-        yes = sum(q.label == "yes" for q in self.items)
         return {
             "file": self.file,
             "split": self.split,
             "questions": len(self),
-            "yes": yes,
+            "yes": sum(q.label == "yes" for q in self.items),
             "images": len(self.images),
             "fingerprint": self.fingerprint,
             "known_copy": self.known,
@@ -86,26 +83,23 @@ class Questions:
 def read_questions(path: str | Path, limit: int | None = None) -> Questions:
     """From POPE's JSON lines or a JSON list; refuses what cannot be scored and says where it stands."""
     file = Path(path)
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the questions {file} cannot be read: {error}") from error
-    items: list[Question] = []
-    places: dict[str, str] = {}
-    for place, row in _rows(text, file):
-        question = _question(row, f"{file}, {place}")
-        if question.key in places:
+    found: dict[str, tuple[str, Question]] = {}  # by key, with the place in the file
+    state = hashlib.blake2b(digest_size=8)
+    for place, row in _rows(file):
+        q = _question(row, f"{file}, {place}")
+        if q.key in found:
             raise DataError(
-                f"{file}: question_id {question.id} is there twice ({places[question.key]} and {place}); answers are "
-                "joined on question_id, so every question needs its own"
+                f"{file}: question_id {q.id} is there twice ({found[q.key][0]} and {place}); answers are joined on "
+                "question_id, so every question needs its own"
             )
-        places[question.key] = place
-        items.append(question)
-    if not items:
+        found[q.key] = place, q
+        state.update(json.dumps([q.id, q.image, q.text, q.label]).encode())
+    if not found:
         raise DataError(f"{file} holds no questions")
-    split = split_name(file)
-    _check_counts(items, file)
-    return Questions(tuple(items[:limit]), split, _fingerprint(items), str(file))
+    items = tuple(question for _, question in found.values())
+    if _OFFICIAL.search(file.stem):
+        _check_counts(items, file)
+    return Questions(items[:limit], split_name(file), state.hexdigest(), str(file))
 
 
 def split_name(file: Path) -> str:
@@ -130,22 +124,22 @@ def check_images(questions: Questions, folder: str | Path) -> None:
     raise DataError(f"{len(missing)} of {len(images)} images are not in {root}: {named}{hint}")
 
 
-def _rows(text: str, file: Path) -> Iterator[tuple[str, Any]]:
+def _rows(file: Path) -> Iterator[tuple[str, Any]]:
     """Each row with the place it stands at, in words."""
-    if text.lstrip().startswith("["):
-        try:
-            rows = json.loads(text)
-        except ValueError as error:
-            raise DataError(f"{file} is not valid JSON: {error}") from error
-        yield from ((f"row {number}", row) for number, row in enumerate(rows, start=1))
-        return
-    for number, line in enumerate(text.splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            yield f"line {number}", json.loads(line)
-        except ValueError as error:
-            raise DataError(f"{file}, line {number} is not valid JSON: {error}") from error
+    where = str(file)
+    try:
+        text = file.read_text(encoding="utf-8-sig")
+        if text.lstrip().startswith("["):
+            yield from ((f"row {number}", row) for number, row in enumerate(json.loads(text), start=1))
+            return
+        for number, line in enumerate(text.splitlines(), start=1):
+            where = f"{file}, line {number}"
+            if line.strip():
+                yield f"line {number}", json.loads(line)
+    except json.JSONDecodeError as error:
+        raise DataError(f"{where} is not valid JSON: {error}") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"the questions {file} cannot be read: {error}") from error
 
 
 def _question(row: Any, where: str) -> Question:
@@ -159,20 +153,14 @@ def _question(row: Any, where: str) -> Question:
         raise DataError(f"{where}: question_id {number!r} is neither a number nor text")
     if not isinstance(text, str) or not text.strip():
         raise DataError(f"{where}: the question has no text")
-    if not isinstance(image, str) or not image or _leaves(image):
+    path = PurePosixPath(image if isinstance(image, str) and image else "/")
+    if path.is_absolute() or ".." in path.parts:
         raise DataError(f"{where}: image {image!r} is not a file inside the folder of images")
     return Question(number, image, text, label)
 
 
-def _leaves(image: str) -> bool:
-    path = PurePosixPath(image)
-    return path.is_absolute() or ".." in path.parts
-
-
 def _check_counts(items: Sequence[Question], file: Path) -> None:
     """A file called like an official split holds 3,000 questions, 1,500 of them yes, about 500 images."""
-    if not _OFFICIAL.search(file.stem):
-        return
     counts = len(items), sum(q.label == "yes" for q in items), len({q.image for q in items})
     if counts != OFFICIAL_COUNTS:
         raise DataError(
@@ -180,10 +168,3 @@ def _check_counts(items: Sequence[Question], file: Path) -> None:
             "and 500 (an old copy of the random split has 2910). Get it from the POPE repository's output/coco, use "
             "--limit for a part of it, or give a file of your own another name"
         )
-
-
-def _fingerprint(items: Iterable[Question]) -> str:
-    state = hashlib.blake2b(digest_size=8)
-    for q in items:
-        state.update(json.dumps([q.id, q.image, q.text, q.label]).encode())
-    return state.hexdigest()

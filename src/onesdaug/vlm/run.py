@@ -1,162 +1,266 @@
-"""The run: every question put to the original and its views, each answer on disk before the next is asked."""
+"""The whole of `onesdaug pope` but its options: views, then answers, then results; each stage resumes.
+
+Every question is put to the original and its views, and each answer is on disk before the next question is asked.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import statistics
+import gc
+import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from onesdaug.common.progress import progress
-from onesdaug.errors import ImageError, OnesdaugError
-from onesdaug.vlm.combine import ERROR, NO, YES, mean_margin, vote
-from onesdaug.vlm.model import Mode, Model, Reply
-from onesdaug.vlm.pictures import Pictures
-from onesdaug.vlm.questions import Question, Questions
-from onesdaug.vlm.score import margins, parsed
+from onesdaug.augment.seeds import image_digest
+from onesdaug.common.files import check_writable, locked
+from onesdaug.common.hub import name_of
+from onesdaug.common.progress import log, progress
+from onesdaug.data.images import load_image
+from onesdaug.errors import ConfigError, DataError, ImageError, OnesdaugError
+from onesdaug.jobs.folder import ViewFolder
+from onesdaug.jobs.job import run_job
+from onesdaug.jobs.plan import list_inputs
+from onesdaug.jobs.survey import JobSettings
+from onesdaug.vlm.answers import CODES, COMBINE, ERROR, PARSERS, check_weights, mean_margin, vote
+from onesdaug.vlm.model import Model, Replies, Reply
+from onesdaug.vlm.questions import Question, Questions, check_images
+from onesdaug.vlm.score import LOGITS, SUMMARY, PopeResults, cost, grid, images_fingerprint, margins, parsed
+from onesdaug.vlm.settings import Scoring
+from onesdaug.vlm.tables import write_texts
 from onesdaug.vlm.transcript import Record, Transcript
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+    from onesdaug.augment.config import AugmentConfig
+    from onesdaug.augment.operator import Augmenter
 
 GIVE_UP = 5  # questions in a row that got no answer at all: a dead server is not asked 3,000 times
 
 
 @dataclass(frozen=True)
-class Headline:
-    """The one row that the progress bar follows."""
+class Headline(Scoring):
+    """The one row that the progress bar and the text files show; all others are in summary.json."""
 
     mode: str = "plain/greedy"
-    parser: str = "official"
-    combine: str = "vote"
-    original_weight: float = 1.0
-    view_weight: float = 1.0
-
-    @property
-    def decoding(self) -> str:
-        return "logits" if self.combine == "margin" else self.mode.partition("/")[2]
 
     def right(self, record: Record) -> bool | None:
         """Whether the combined answer is right; None for an error."""
-        answers = parsed([record], self.mode, self.parser)
-        weights = self.original_weight, self.view_weight
+        answers, weights = parsed([record], self.mode, self.parser), (self.original_weight, self.view_weight)
         if self.combine == "margin":
             decision = int(mean_margin(margins([record], self.mode), answers, *weights)[0])
         else:
             decision = int(vote(answers, *weights)[0])
-        return None if decision == ERROR else decision == (YES if record.question.label == "yes" else NO)
+        return None if decision == ERROR else decision == CODES[record.question.label]
+
+    def note(self, outcomes: Sequence[bool | None]) -> str:
+        """How the questions so far came out, with the decoding beside the number."""
+        answered = [right for right in outcomes if right is not None]
+        decoding = LOGITS if self.combine == "margin" else self.mode.partition("/")[2]
+        share = f"{100 * sum(answered) / len(answered):.2f} % right ({decoding})" if answered else "none answered"
+        errors = len(outcomes) - len(answered)
+        return f"{share}, {errors} errors" if errors else share
 
 
-@dataclass
-class Tally:
-    """How far the run is: questions done of all, and of those answered the ones that are right."""
+@dataclass(frozen=True)
+class Job:
+    """What to ask whom about which pictures; `about` is everything that decides the model's answers, as JSON."""
 
-    total: int
-    done: int = 0
-    answered: int = 0
-    right: int = 0
-    errors: int = 0
+    questions: Questions
+    images: Path
+    out: Path
+    about: dict[str, Any]
+    load_model: Callable[[], Model]
+    headline: Headline = field(default_factory=Headline)
+    k: int = 0
+    seed: int = 1234
+    generator: str = "sd15"
+    ip_repo: str = "h94/IP-Adapter"
+    config: AugmentConfig | None = None  # of the views; needed where k is not 0
+    store: Path | None = None  # of the views; else OUT/views
+    device: str = "auto"
 
-    def count(self, record: Record, headline: Headline) -> None:
-        outcome = headline.right(record)
-        self.done += 1
-        self.errors += outcome is None
-        self.answered += outcome is not None
-        self.right += bool(outcome)
+    def check(self) -> None:
+        """Whatever can be found wrong before anything heavy is loaded."""
+        h = self.headline
+        if h.parser not in PARSERS:
+            raise ConfigError(f"parser must be one of {', '.join(PARSERS)}, not {h.parser!r}")
+        if h.combine not in COMBINE:
+            raise ConfigError(f"combine must be one of {', '.join(COMBINE)}, not {h.combine!r}")
+        check_weights(h.original_weight, h.view_weight)
+        if self.k and self.config is None:
+            raise ConfigError("views need the operator's settings; give Job a config")
+        if self.views.resolve() == self.out.resolve():
+            raise ConfigError(f"views and answers cannot share the folder {self.out}; give another --views")
+        check_images(self.questions, self.images)
+        check_writable(self.out)
 
     @property
-    def accuracy(self) -> float | None:
-        return self.right / self.answered if self.answered else None
+    def views(self) -> Path:
+        return self.store or self.out / "views"
 
-    def note(self, decoding: str) -> str:
-        right = f"{100 * self.right / self.answered:.2f} % right ({decoding})" if self.answered else "none answered"
-        return f"{right}, {self.errors} errors" if self.errors else right
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What decides the answers; the generator's weights join once they are loaded."""
+        views = None
+        if self.k and self.config is not None:
+            config = self.config.model_dump(mode="json")
+            views = {"generator": name_of(self.generator), "seed": self.seed, "config": config}
+        return {"questions": self.questions.fingerprint, "model": self.about, "k": self.k, "views": views}
 
 
-def pending(questions: Questions, transcript: Transcript) -> list[Question]:
-    """What is still to be asked: questions without a record, and those in which something failed."""
-    done = {record.question.key for record in transcript.of(questions.items) if not record.failed}
-    return [question for question in questions.by_image if question.key not in done]
+@dataclass(frozen=True)
+class Loaded:
+    """The original first, then its views with what each cost to make; `problem` says why there are none."""
+
+    images: list[Image.Image]
+    digest: str  # of the original's pixels
+    seconds: tuple[float, ...] = ()
+    problem: str | None = None
 
 
-def ask_all(
-    model: Model,
-    questions: Questions,
-    pictures: Pictures,
-    transcript: Transcript,
-    headline: Headline,
-) -> Tally:
-    """Ask what is pending. An image that cannot be read, or a question that fails, costs only itself."""
-    todo = pending(questions, transcript)
-    waiting = {question.key for question in todo}
-    tally = Tally(len(questions))
-    for record in transcript.of(questions.items):
-        if record.question.key not in waiting:
-            tally.count(record, headline)
-    lost = 0
-    with progress(len(questions), "questions") as bar:
-        bar.advance(0, skipped=tally.done)
+class Pictures:
+    """The images of a job by name, each with its K views once they are made."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._made: ViewFolder | None = None
+        self._found: dict[Path, tuple[str, str | None]] = {}  # how its views are called, or why there are none
+        self.load = lru_cache(maxsize=1)(self._load)  # the questions about an image follow one another
+
+    def make_views(self, augmenter: Augmenter) -> None:
+        """Make what is missing of every image's views; the files are called as by `onesdaug augment`."""
+        job, names = self.job, self.job.questions.images
+        log.info(f"{job.generator}: {augmenter.summary()}; K={job.k} views of {len(names)} images → {job.views}")
+        listing = list_inputs([job.images / name for name in names], job.views)
+        done = run_job(augmenter, listing, JobSettings(job.views, job.k, job.seed))
+        if done.interrupted:
+            raise KeyboardInterrupt
+        if len(done.failures) == len(listing.items):
+            reason = next(iter(done.failures.values()))
+            raise OnesdaugError(f"no image has views in {job.views}; the first could not be made because: {reason}")
+        for source, reason in done.failures.items():
+            log.info(f"no views: {reason if reason.startswith(source) else f'{source}: {reason}'}")
+        self._found = {item.path: (item.prefix, done.failures.get(item.source)) for item in listing.items}
+        self._made = ViewFolder(job.views)
+
+    def _load(self, name: str) -> Loaded:
+        """The original and its views. ImageError: not even that."""
+        original, k = load_image(self.job.images / name), self.job.k
+        loaded = Loaded([original], image_digest(original))
+        if self._made is None:
+            return loaded
+        prefix, reason = self._found[self.job.images / name]
+        try:
+            if reason is not None:
+                raise ImageError(f"no views of {name}: {reason}")
+            views = self._made.named(prefix, k)
+        except (DataError, ImageError) as error:
+            return replace(loaded, problem=str(error))
+        seconds = tuple(float(row.get("seconds", 0.0)) for row in self._made.manifest.rows(prefix, k))
+        return replace(loaded, images=[original, *views], seconds=seconds)
+
+
+def answer(job: Job) -> list[Record]:
+    """Make views and ask, as far as either is still to be done; gives the answers in the questions' order."""
+    job.check()
+    with locked(job.out):
+        transcript, settings = Transcript(job.out), job.settings
+        transcript.check(settings)
+        if transcript.damaged:
+            log.info(f"{transcript.damaged} damaged lines of {transcript.path} are ignored; they are asked again")
+        if todo := transcript.pending(job.questions.by_image):
+            pictures = Pictures(job)
+            if job.k:
+                _make_views(pictures, transcript, settings)
+            transcript.begin(settings)
+            log.info(f"{job.about['name']}: {len(todo)} of {len(job.questions)} questions to ask, K={job.k}")
+            _ask_all(todo, pictures, transcript)
+        return transcript.of(job.questions.items)
+
+
+def results(
+    job: Job, records: Sequence[Record], *, commit: str, machine: dict[str, Any], started: float
+) -> PopeResults:
+    """Score the answers and write summary.json and the paper's text files."""
+    h = job.headline
+    made = PopeResults(
+        rows=grid(records, original_weight=h.original_weight, view_weight=h.view_weight, seed=job.seed),
+        command=["onesdaug", *sys.argv[1:]],
+        commit=commit,
+        machine=machine,
+        settings=Transcript(job.out).settings or job.settings,
+        questions=job.questions.summary(),
+        images_fingerprint=images_fingerprint(records),
+        weights={"original": h.original_weight, "view": h.view_weight},
+        cost={**cost(records), "seconds": round(time.perf_counter() - started, 3)},
+    )
+    made.save(job.out / SUMMARY)
+    shape_tweak = job.config is not None and job.config.shape is not None
+    write_texts(job.out, made, h.parser, h.combine, shape_tweak)
+    return made
+
+
+def _make_views(pictures: Pictures, transcript: Transcript, settings: dict[str, Any]) -> None:
+    import torch
+
+    from onesdaug.augment.operator import Augmenter
+
+    job = pictures.job
+    conditioned = job.config is not None and job.config.conditioned
+    augmenter = Augmenter.from_pretrained(
+        job.generator, config=job.config, ip_adapter=conditioned, ip_repo=job.ip_repo, device=job.device
+    )
+    settings["views"]["weights"] = augmenter.fingerprint
+    transcript.check(settings)
+    pictures.make_views(augmenter)
+    del augmenter  # the generator makes room for the model
+    gc.collect()
+    torch.cuda.empty_cache()  # does nothing where CUDA is not in use
+
+
+def _ask_all(todo: Sequence[Question], pictures: Pictures, transcript: Transcript) -> None:
+    """An image that cannot be read, or a question that fails, costs only itself."""
+    job, lost = pictures.job, 0
+    model = job.load_model()
+    outcomes = [job.headline.right(record) for record in transcript.of(job.questions.items) if not record.failed]
+    with progress(len(job.questions), "questions") as bar:
+        bar.advance(0, skipped=len(outcomes))
         for question in todo:
             record = _ask(model, question, pictures)
             transcript.add(record)
-            tally.count(record, headline)
-            bar.note = tally.note(headline.decoding)
+            outcomes.append(job.headline.right(record))
+            bar.note = job.headline.note(outcomes)
             bar.advance()
-            silent = [reply.error for rows in record.replies.values() for reply in rows]
+            errors = [reply.error for rows in record.replies.values() for reply in rows]
             unreadable = record.digest is None
-            lost = 0 if unreadable or None in silent else lost + 1
+            lost = 0 if unreadable or None in errors else lost + 1
             if lost == GIVE_UP:
                 raise OnesdaugError(
-                    f"{GIVE_UP} questions in a row got no answer (the last: {silent[0]}). Finished answers are kept; "
+                    f"{GIVE_UP} questions in a row got no answer (the last: {errors[0]}). Finished answers are kept; "
                     "run the same command again to go on"
                 )
-    return tally
 
 
 def _ask(model: Model, question: Question, pictures: Pictures) -> Record:
-    started = time.perf_counter()
-    digest = None
+    started, loaded = time.perf_counter(), None
+    replies: Replies = {mode: [] for mode in model.modes}
+    problem: str | None = None
     try:
         loaded = pictures.load(question.image)
-        digest = loaded.digest
         replies = model.ask(loaded.images, question.text, question.key)
-        if loaded.problem is not None:  # the original's answer counts, the views' are missing
-            for rows in replies.values():
-                rows += [Reply(error=loaded.problem)] * pictures.k
+        problem = loaded.problem  # of the views: the original's answer counts
     except ImageError as error:
-        replies = _failed(model.modes, pictures.k, str(error))
+        problem = str(error)
     except OnesdaugError:
         raise  # a wrong setting, a refused key: no other question would fare better
     except Exception as error:  # whatever a model throws at one question
-        replies = _failed(model.modes, pictures.k, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
-    return Record(question, replies, digest, pictures.view_seconds(question.image), time.perf_counter() - started)
-
-
-def _failed(modes: Sequence[Mode], k: int, reason: str) -> dict[str, list[Reply]]:
-    return {mode.name: [Reply(error=reason)] * (k + 1) for mode in modes}
-
-
-def images_fingerprint(records: Sequence[Record]) -> str:
-    """Name of the images asked about, by their pixels."""
-    pairs = sorted({(record.question.image, record.digest or "") for record in records})
-    return hashlib.blake2b(repr(pairs).encode(), digest_size=8).hexdigest()
-
-
-def cost(records: Sequence[Record]) -> dict[str, Any]:
-    """Seconds per image for making views and per question for asking."""
-    views = {record.question.image: sum(record.view_seconds) for record in records if record.view_seconds}
-    return {
-        "view_seconds_per_image": _spread(list(views.values())),
-        "ask_seconds_per_question": _spread([record.seconds for record in records]),
-    }
-
-
-def _spread(values: list[float]) -> dict[str, float] | None:
-    if not values:
-        return None
-    middle = statistics.median(values)
-    return {
-        "mean": round(statistics.fmean(values), 4),
-        "median": round(middle, 4),
-        "max": round(max(values), 4),
-        "total": round(sum(values), 3),
-    }
+        problem = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+    if problem is not None:
+        for rows in replies.values():
+            rows += [Reply(error=problem)] * (1 + pictures.job.k - len(rows))
+    digest, seconds = (None, ()) if loaded is None else (loaded.digest, loaded.seconds)
+    return Record(question, replies, digest, seconds, time.perf_counter() - started)

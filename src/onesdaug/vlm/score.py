@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from pydantic import TypeAdapter
 
 from onesdaug.common.files import write_text
 from onesdaug.errors import DataError
-from onesdaug.vlm.answers import PARSERS
-from onesdaug.vlm.combine import CODES, ERROR, Codes, Floats, check_weights, mean_margin, vote
-from onesdaug.vlm.metrics import Estimate, Gain, Metrics, Resamples, compare, measure
+from onesdaug.vlm.answers import CODES, ERROR, PARSERS, Codes, Floats, check_weights, mean_margin, vote
+from onesdaug.vlm.metrics import Gain, Metrics, Resamples, compare, measure
+from onesdaug.vlm.model import Reply
 from onesdaug.vlm.transcript import Record
 
 SUMMARY = "summary.json"
@@ -23,7 +25,7 @@ LOGITS = "logits"  # the decoding of margins: read off the logits, before any to
 
 
 @dataclass(frozen=True)
-class Row:
+class Score:
     """One line of the table: who answered, how, and what came of it. `gain` is against `plain` with k = 0."""
 
     method: str  # plain, vcd, or repeat (the original asked again and again)
@@ -41,10 +43,10 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Summary:
+class PopeResults:
     """What `onesdaug pope` writes as JSON: the rows, and everything needed to run it again."""
 
-    rows: list[Row]
+    rows: list[Score]
     command: list[str] = field(default_factory=list)
     commit: str = ""
     machine: dict[str, Any] = field(default_factory=dict)
@@ -54,7 +56,7 @@ class Summary:
     weights: dict[str, float] = field(default_factory=dict)
     cost: dict[str, Any] = field(default_factory=dict)
 
-    def pick(self, **wanted: Any) -> list[Row]:
+    def pick(self, **wanted: Any) -> list[Score]:
         """The rows whose fields have these values, e.g. pick(method="plain", decoding="greedy", parser="official")."""
         return [row for row in self.rows if all(getattr(row, name) == value for name, value in wanted.items())]
 
@@ -62,117 +64,108 @@ class Summary:
         write_text(path, json.dumps(asdict(self), indent=1) + "\n")
 
 
-def load_summary(path: str | Path) -> Summary:
-    """What `Summary.save` wrote; a folder stands for its summary.json."""
+def load_summary(path: str | Path) -> PopeResults:
+    """What `PopeResults.save` wrote; a folder stands for its summary.json."""
     file = Path(path) / SUMMARY if Path(path).is_dir() else Path(path)
     try:
-        stored = json.loads(file.read_text(encoding="utf-8"))
-        return Summary(**{**stored, "rows": [_row(row) for row in stored["rows"]]})
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{file} is not a summary of `onesdaug pope`: {error}") from error
+        return TypeAdapter(PopeResults).validate_json(file.read_bytes())
+    except (OSError, ValueError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{file} is not a summary of `onesdaug pope`: {reason}") from error
 
 
 def grid(
     records: Sequence[Record], *, original_weight: float = 1.0, view_weight: float = 1.0, seed: int = 0
-) -> list[Row]:
+) -> list[Score]:
     """All rows for k = 0 … K, in every parser and by both rules, from one run's answers."""
     check_weights(original_weight, view_weight)
     if not records:
         return []
-    weights = original_weight, view_weight
     labels = np.array([record.question.label == "yes" for record in records])
     resamples = Resamples([record.question.image for record in records], seed)
-    modes = list(records[0].replies)
-    top = len(records[0].replies[modes[0]])
-    rows: list[Row] = []
-    for parser in PARSERS:
-        decided: dict[tuple[str, int], Codes] = {}
-        for mode in modes:
-            answers = parsed(records, mode, parser)
-            method, decoding = mode.split("/")
-            # asking once more and not voting is what `plain` already is
-            for k in range(1 if method == "repeat" else 0, top):
-                decided[mode, k] = vote(answers[:, : k + 1], *weights)
-        for (mode, k), predictions in decided.items():
-            method, decoding = mode.split("/")
-            base = None if (method, k) == ("plain", 0) else decided.get((f"plain/{decoding}", 0))
-            again = decided.get((f"repeat/{decoding}", k)) if method == "plain" else None
-            rows.append(
-                Row(
-                    method,
-                    decoding,
-                    parser,
-                    "vote",
-                    k,
-                    measure(predictions, labels, resamples),
-                    None if base is None else compare(predictions, base, labels, resamples),
-                    None if again is None else compare(predictions, again, labels, resamples),
-                )
-            )
-    return rows + _margin_rows(records, modes, top, weights, labels, resamples)
+    decided = _decisions(records, original_weight, view_weight)
 
+    def against(predictions: Codes, baseline: Codes | None) -> Gain | None:
+        return None if baseline is None else compare(predictions, baseline, labels, resamples)
 
-def _margin_rows(
-    records: Sequence[Record],
-    modes: list[str],
-    top: int,
-    weights: tuple[float, float],
-    labels: npt.NDArray[np.bool_],
-    resamples: Resamples,
-) -> list[Row]:
-    """Margins do not depend on how a token is then chosen: one row per method and k."""
-    rows: list[Row] = []
-    base: Codes | None = None
-    for method in ("plain", "vcd"):
-        mode = next((name for name in modes if name.startswith(f"{method}/")), None)
-        if mode is None:
-            continue
-        values, answers = margins(records, mode), parsed(records, mode, "exact")
-        if np.isnan(values).all():  # an endpoint without log probabilities
-            continue
-        for k in range(top):
-            predictions = mean_margin(values[:, : k + 1], answers[:, : k + 1], *weights)
-            base = predictions if base is None else base
-            gain = None if (method, k) == ("plain", 0) else compare(predictions, base, labels, resamples)
-            rows.append(Row(method, LOGITS, None, "margin", k, measure(predictions, labels, resamples), gain))
+    rows = []
+    for (method, decoding, parser, combine, k), predictions in decided.items():
+        base = decided.get(("plain", decoding, parser, combine, 0)) if (method, k) != ("plain", 0) else None
+        again = decided.get(("repeat", decoding, parser, combine, k)) if method == "plain" else None
+        metrics = measure(predictions, labels, resamples)
+        gains = against(predictions, base), against(predictions, again)
+        rows.append(Score(method, decoding, parser, combine, k, metrics, *gains))
     return rows
+
+
+def _decisions(records: Sequence[Record], *weights: float) -> dict[tuple[str, str, str | None, str, int], Codes]:
+    """The decision on every question, by the first five fields of its Score."""
+    decided: dict[tuple[str, str, str | None, str, int], Codes] = {}
+    first: dict[str, str] = {}  # of each method's modes
+    for parser in PARSERS:
+        for mode in records[0].replies:
+            method, decoding = mode.split("/")
+            first.setdefault(method, mode)
+            answers = parsed(records, mode, parser)
+            # asking once more and not voting is what `plain` already is
+            for k in range(1 if method == "repeat" else 0, answers.shape[1]):
+                decided[method, decoding, parser, "vote", k] = vote(answers[:, : k + 1], *weights)
+    # margins do not depend on how a token is then chosen: those of a method's first decoding stand for all
+    for method, mode in first.items():
+        values, answers = margins(records, mode), parsed(records, mode, "exact")
+        if method == "repeat" or np.isnan(values).all():  # an endpoint without log probabilities
+            continue
+        for k in range(values.shape[1]):
+            decided[method, LOGITS, None, "margin", k] = mean_margin(values[:, : k + 1], answers[:, : k + 1], *weights)
+    return decided
 
 
 def parsed(records: Sequence[Record], mode: str, parser: str) -> Codes:
     """(n, 1+K) answers of one mode; a reply that is not there is an error like one that failed."""
-    read = PARSERS[parser]
-    width = max(len(rows) for record in records for rows in record.replies.values())
-    codes = np.full((len(records), width), ERROR, dtype=np.int8)
-    for place, record in enumerate(records):
-        for k, reply in enumerate(record.replies.get(mode, [])):
-            if reply.error is None and reply.text is not None:
-                codes[place, k] = CODES[read(reply.text, record.question.label)]
-    return codes
+
+    def code(reply: Reply, label: str) -> int:
+        return ERROR if reply.text is None else CODES[PARSERS[parser](reply.text, label)]
+
+    return _array(records, mode, code, ERROR).astype(np.int8)
 
 
 def margins(records: Sequence[Record], mode: str) -> Floats:
     """(n, 1+K) margins of one mode; NaN where there is none."""
+    return _array(records, mode, lambda reply, _: np.nan if reply.margin is None else reply.margin, np.nan)
+
+
+def _array(records: Sequence[Record], mode: str, value: Callable[[Reply, str], float], missing: float) -> Floats:
     width = max(len(rows) for record in records for rows in record.replies.values())
-    values = np.full((len(records), width), np.nan)
+    filled = np.full((len(records), width), missing, dtype=np.float64)
     for place, record in enumerate(records):
         for k, reply in enumerate(record.replies.get(mode, [])):
-            if reply.margin is not None:
-                values[place, k] = reply.margin
-    return values
+            filled[place, k] = value(reply, record.question.label)
+    return filled
 
 
-def neither(records: Sequence[Record]) -> tuple[int, int]:
+def count_unclear(records: Sequence[Record]) -> tuple[int, int]:
     """How many of all texts say neither yes nor no and nothing else, and how many texts there are."""
     texts = [r.text for record in records for rows in record.replies.values() for r in rows if r.text is not None]
     return sum(PARSERS["exact"](text, "") == "unknown" for text in texts), len(texts)
 
 
-def _row(stored: dict[str, Any]) -> Row:
-    def estimates(part: dict[str, Any]) -> dict[str, Any]:
-        return {name: Estimate(**value) if isinstance(value, dict) else value for name, value in part.items()}
+def images_fingerprint(records: Sequence[Record]) -> str:
+    """Name of the images asked about, by their pixels."""
+    pairs = sorted({(record.question.image, record.digest or "") for record in records})
+    return hashlib.blake2b(repr(pairs).encode(), digest_size=8).hexdigest()
 
-    made = dict(stored)
-    made["metrics"] = Metrics(**estimates(stored["metrics"]))
-    for name in ("gain", "gain_over_repeat"):
-        made[name] = None if stored[name] is None else Gain(**estimates(stored[name]))
-    return Row(**made)
+
+def cost(records: Sequence[Record]) -> dict[str, dict[str, float] | None]:
+    """Seconds per image for making views and per question for asking."""
+    views = {record.question.image: sum(record.view_seconds) for record in records if record.view_seconds}
+    return {
+        "view_seconds_per_image": _spread(list(views.values())),
+        "ask_seconds_per_question": _spread([record.seconds for record in records]),
+    }
+
+
+def _spread(values: list[float]) -> dict[str, float] | None:
+    if not values:
+        return None
+    made = {"mean": statistics.fmean(values), "median": statistics.median(values), "max": max(values)}
+    return {**{name: round(value, 4) for name, value in made.items()}, "total": round(sum(values), 3)}

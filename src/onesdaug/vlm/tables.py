@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from onesdaug.common.files import write_text
 from onesdaug.vlm.metrics import Estimate, Gain
-from onesdaug.vlm.score import Row, Summary
+from onesdaug.vlm.score import PopeResults, Score
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 _METRICS = ("accuracy", "precision", "recall", "f1", "yes_ratio")
 
 
-def headline_rows(rows: Sequence[Row], parser: str, combine: str) -> list[Row]:
+def headline_rows(rows: Sequence[Score], parser: str, combine: str) -> list[Score]:
     """The rows of one rule: votes read by one parser, or margins, which need none."""
     return [row for row in rows if row.combine == combine and row.parser in (parser, None)]
 
 
-def table(rows: Sequence[Row], title: str) -> Table:
+def table(rows: Sequence[Score], title: str) -> Table:
     """One line per row, percent, 95 % intervals in brackets; the decoding stands beside every number."""
     from rich.table import Table
 
@@ -51,7 +51,7 @@ def text_name(k: int, split: str, shape_tweak: bool, count: int) -> str:
     return f"aug_views_{k}_split_{split}_shapetweak_{shape_tweak and k > 0}_num{count}.txt"
 
 
-def write_texts(out: Path, summary: Summary, parser: str, combine: str, shape_tweak: bool) -> list[Path]:
+def write_texts(out: Path, summary: PopeResults, parser: str, combine: str, shape_tweak: bool) -> list[Path]:
     """One file per number of views, 0 to K; other questions or a longer run have files of their own."""
     rows = headline_rows(summary.rows, parser, combine)
     split, count = str(summary.questions["split"]), int(summary.questions["questions"])
@@ -63,7 +63,7 @@ def write_texts(out: Path, summary: Summary, parser: str, combine: str, shape_tw
     return written
 
 
-def _head(summary: Summary, k: int, parser: str, combine: str) -> str:
+def _head(summary: PopeResults, k: int, parser: str, combine: str) -> str:
     model, questions = summary.settings["model"], summary.questions
     parser = parser if combine == "vote" else "none"
     seconds = summary.cost.get("view_seconds_per_image") if k else None
@@ -80,7 +80,7 @@ def _head(summary: Summary, k: int, parser: str, combine: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _block(row: Row) -> str:
+def _block(row: Score) -> str:
     m = row.metrics
     lines = [f"[{row.method}, {row.decoding} decoding]"]
     lines += [f"{name} {_bracketed(getattr(m, name))}" for name in _METRICS]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +42,7 @@ class Record:
             "image": q.image,
             "text": q.text,
             "label": q.label,
-            "replies": {mode: [reply.to_json() for reply in rows] for mode, rows in self.replies.items()},
+            "replies": {mode: [_given(reply) for reply in rows] for mode, rows in self.replies.items()},
             "digest": self.digest,
             "view_seconds": list(self.view_seconds),
             "seconds": round(self.seconds, 4),
@@ -51,7 +51,7 @@ class Record:
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Record:
         question = Question(row["question_id"], row["image"], row["text"], row["label"])
-        replies = {mode: [Reply.from_json(one) for one in rows] for mode, rows in row["replies"].items()}
+        replies = {mode: [Reply(**one) for one in rows] for mode, rows in row["replies"].items()}
         return cls(question, replies, row["digest"], tuple(row["view_seconds"]), row["seconds"])
 
 
@@ -114,6 +114,12 @@ class Transcript:
             joined.append(record)
         return joined
 
+    def pending(self, questions: Iterable[Question]) -> list[Question]:
+        """What is still to be asked: questions without a record, and those in which something failed."""
+        questions = list(questions)
+        done = {record.question.key for record in self.of(questions) if not record.failed}
+        return [question for question in questions if question.key not in done]
+
     def _append(self, row: dict[str, Any]) -> None:
         try:
             jsonl.append(self.path, [row])
@@ -135,6 +141,10 @@ class Transcript:
             self.damaged += 1
         else:
             self.records[record.question.key] = record
+
+
+def _given(reply: Reply) -> dict[str, Any]:
+    return {name: value for name, value in asdict(reply).items() if value is not None}
 
 
 def _flat(value: Any, name: str = "") -> dict[str, Any]:

@@ -1,6 +1,6 @@
 """Visual contrastive decoding (Leng et al., 2023): l = (1+alpha)·l(v) − alpha·l(v'), with v' the noised image.
 
-Plain functions of tensors, and one logits processor that fits `generate(logits_processor=[...])`.
+Plain functions of tensors, and logits processors that fit `generate(logits_processor=[...])`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+Inputs = dict[str, Tensor]
 _STEPS, _LOW, _HIGH = 1000, 1e-5, 5e-3
 _BELOW_ONE = 1 - 1e-12  # a draw that rounding cannot push past the last token
 
@@ -53,7 +54,30 @@ class VCDLogitsProcessor:
         return contrastive_logits(scores, other, self.alpha, self.beta)
 
 
-class Draw:
+class NoisedLogits:
+    """The logits that follow some tokens when the model sees the noised images; the first ones are computed once.
+
+    Later ones are computed anew from the whole text: slower than a cache of keys and values, but right for any model.
+    """
+
+    def __init__(self, logits: Callable[[Inputs], Tensor], inputs: Inputs) -> None:
+        self._logits, self._inputs = logits, inputs
+        self._first = logits(inputs)
+
+    def __call__(self, input_ids: Tensor) -> Tensor:
+        start = self._inputs["input_ids"]
+        new = input_ids[:, start.shape[1] :]
+        if new.shape[1] == 0:
+            return self._first
+        longer = dict(self._inputs)
+        for name, value in self._inputs.items():
+            if value.ndim == 2 and value.shape == start.shape:  # masks and token types grow along with the text
+                tail = new if name == "input_ids" else torch.full_like(new, name == "attention_mask")
+                longer[name] = torch.cat([value, tail.to(value)], dim=1)
+        return self._logits(longer)
+
+
+class SampleLogitsProcessor:
     """Sampling as a logits processor: one token per row by the row's own random stream, all others masked.
 
     `generate` would draw from the global generator, and a row's answer would hang on who shares its batch.
