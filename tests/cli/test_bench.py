@@ -11,13 +11,13 @@ import typer
 from typer.testing import CliRunner, Result
 
 from onesdaug.augment.config import preset
-from onesdaug.bench.clock import repeat
 from onesdaug.bench.limit import flops
 from onesdaug.bench.measure import linearity
 from onesdaug.bench.peer import Peer
 from onesdaug.bench.random_sd import random_parts
 from onesdaug.bench.subject import Wanted, load
 from onesdaug.cli.bench import bench as command
+from onesdaug.common.clock import repeat
 from onesdaug.errors import ConfigError
 from onesdaug.generators import speed
 

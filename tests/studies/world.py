@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from onesdaug.studies.workshop import Settings
+from onesdaug.studies.context import Settings
 from tests.conftest import make_image
 
 CLASSES, IMAGES = 5, 21  # five shots and fifteen queries need twenty

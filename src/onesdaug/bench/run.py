@@ -133,7 +133,6 @@ class Bench:
 
     def efficiency(self, batch: int, seconds: float) -> list[dict[str, Any]]:
         grid = load_study("efficiency").speed
-        assert grid is not None
         return [timing.model_dump(mode="json") for timing in measure.efficiency(self.subject, grid, batch, seconds)]
 
     def growth(self, batch: int, seconds: float, most: int) -> dict[str, Any]:

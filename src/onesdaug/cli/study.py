@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,8 @@ from onesdaug.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from onesdaug.studies.result import StudyResult
+    from onesdaug.report.parts import Part
+    from onesdaug.report.result import StudyResult
 
 app = typer.Typer(help="The paper's tables and figures, each by its name.", no_args_is_help=True)
 
@@ -77,10 +79,10 @@ def run(
     from onesdaug.common.provenance import commit
     from onesdaug.data.registry import SPLITS
     from onesdaug.generators.speed import check_compile
+    from onesdaug.studies.context import Settings
     from onesdaug.studies.run import run as run_studies
     from onesdaug.studies.spec import load_study
     from onesdaug.studies.spec import names as known
-    from onesdaug.studies.workshop import Settings
 
     if split not in SPLITS:
         raise ConfigError(f"split {split!r} is none of {', '.join(SPLITS)}")
@@ -110,7 +112,7 @@ def run(
         _show(result, screen)
         typer.echo(f"{path}\n" if path else f"nothing could be run; {output / result.file} was left as it is\n")
     if report and any(path for _, path in done.results):
-        from onesdaug.report.study_page import write_report
+        from onesdaug.studies.page import write_report
 
         typer.echo(f"page: {write_report(output, output / 'report.html')}")
     typer.echo(f"{len(done.results)} studies in {time.perf_counter() - began:.1f} s")
@@ -121,41 +123,29 @@ def run(
 
 
 def _show(result: StudyResult, screen: Console) -> None:
-    """A study's numbers as one table, then the claims, then what is missing."""
-    from rich.markup import escape
-    from rich.table import Table
+    """A study's tables and sentences, then the claims, then what is missing."""
+    from onesdaug.studies.kind import shown_by
 
-    from onesdaug.statistics import Paired
-
-    def points(value: Paired | None) -> str:
-        return "" if value is None else f"{100 * value.difference:+.2f} ± {100 * value.ci95:.2f}"
-
-    screen.print(f"[bold]{escape(result.study)}[/bold] ({escape(result.paper)}): {escape(result.title)}")
-    if result.cells:
-        table = Table("data", "classifier", "shot", "views", "support/query", *("accuracy, %", "over no views"))
-        table.add_column("over crop + flip")
-        table.add_column("paper, %")
-        for c in result.cells:
-            what = " · ".join(part for part in (c.label, c.generator) if part)
-            paper = "" if c.paper is None else f"{c.paper.value:.2f}"
-            accuracy = f"{100 * c.accuracy.mean:.2f} ± {100 * c.accuracy.ci95:.2f}"
-            use = f"{c.support}/{c.query}"
-            table.add_row(
-                c.data, c.classifier, str(c.shot), what, use, accuracy, points(c.gain), points(c.over_tta), paper
-            )
-        screen.print(table)
-    if result.timings:
-        table = Table("generator", "solver", "noise", "steps run", "s/image", "s/image, many", "peak MB", "paper, s")
-        for t in result.timings:
-            paper = "" if t.paper is None else f"{t.paper:.2f}"
-            row = (f"{t.noise_level:g}", str(t.steps_run), f"{t.seconds:.4f}", f"{t.batch_seconds:.5f}")
-            table.add_row(t.generator, t.solver, *row, f"{t.peak_memory_mb:.0f}", paper)
-        screen.print(table)
-    for entry in result.theory:
-        screen.print(f"[bold]{escape(f'{entry.data}, {entry.classifier}, {entry.generator}')}[/bold]")
-        for line in entry.lines:
-            screen.print(f"  {line}", markup=False)
-    for claim in result.claims:
-        screen.print(f"{claim.verdict}: {claim.says}", markup=False)
+    screen.print(f"{result.study} ({result.paper}): {result.title}", style="bold", markup=False)
+    _print(shown_by(result), screen)
+    for line in (*result.notes, *(f"{claim.verdict}: {claim.says}" for claim in result.claims)):
+        screen.print(line, markup=False)
     for line in result.missing:
-        screen.print(f"not run: {line}", markup=False)
+        screen.print(f"not run: {printable(line)}", markup=False)
+
+
+def _print(parts: Iterable[Part], screen: Console) -> None:
+    from onesdaug.report.parts import Bullets, Note, in_text
+    from onesdaug.report.table import Table, to_rich
+
+    for part in in_text(parts):
+        if isinstance(part, Table):
+            screen.print(to_rich(part))
+        elif isinstance(part, Note):
+            screen.print(part.text, markup=False)
+        elif isinstance(part, Bullets):
+            for line in part.lines:
+                screen.print(f"  {line}", markup=False)
+        else:
+            screen.print(part.title, style="bold", markup=False)
+            _print(part.parts, screen)

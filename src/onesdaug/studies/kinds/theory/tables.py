@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onesdaug.report.panels import generator_mark
-from onesdaug.report.strings import data_name, percent, points, signed, small
-from onesdaug.report.tabular import Entry, Line, Table
+from onesdaug.report.records import Gain, Simulation, Theory
+from onesdaug.report.result import StudyResult
+from onesdaug.report.strings import percent, points, setting, signed, small, theory_name
+from onesdaug.report.table import Entry, Line, Table
 from onesdaug.statistics import Summary
-from onesdaug.studies.result import CONDITION_ALONE, Gain, Simulation, StudyResult, Theory
 
 COLUMN = "classifier and generator"
 
@@ -18,15 +19,6 @@ def theory_tables(result: StudyResult) -> list[Table]:
         return []
     gaps = [_gap(result.theory)] if all(entry.gap for entry in result.theory) else []
     return [_risk(result.theory), _radius(result.theory), *gaps, _views(result.theory)]
-
-
-def theory_name(entry: Theory) -> str:
-    how = entry.label if entry.label == CONDITION_ALONE else f"noise {entry.noise_level:g}"
-    return f"{entry.classifier} · {entry.generator}, {how}"
-
-
-def setting(entry: Theory) -> str:
-    return f"{data_name(entry.data)}, {entry.shot}-shot, K = {entry.k}"
 
 
 def _table(
