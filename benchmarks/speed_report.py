@@ -24,7 +24,8 @@ Record = dict[str, Any]
 def load(name: str) -> Record | None:
     """A stored run, or None."""
     file = RESULTS / f"{name}.json"
-    return json.loads(file.read_text()) if file.is_file() else None
+    record = json.loads(file.read_text()) if file.is_file() else None
+    return record and record.get("details", record)
 
 
 def cpu() -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -20,6 +19,7 @@ from onesdaug.cli.bench import bench as command
 from onesdaug.common.clock import repeat
 from onesdaug.errors import ConfigError
 from onesdaug.generators import speed
+from onesdaug.report.result import read_result
 
 TINY = Wanted(random_weights="sd15-tiny", device="cpu")
 
@@ -36,7 +36,7 @@ def test_every_stage_on_tiny_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     small = ["--batch-sizes", "1,2", "--seconds", 0.05, "--peer", "--folder-images", 4, "-o", file, "--plot", plot]
     result = bench("--random-weights", "sd15-tiny", *small)
     assert result.exit_code == 0, result.output
-    found = json.loads(file.read_text())
+    found = read_result(file).details
     assert {"command", "commit", "machine", "settings", "limit", "batches", "stages", "efficiency", "growth", "folder",
             "peer", "took"} <= set(found)  # fmt: skip
     assert "failed" not in found
@@ -59,7 +59,7 @@ def test_a_stage_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytes
     result = bench("--random-weights", "sd15-tiny", "--batch-sizes", 1, "--seconds", 0, "--only", "batches,stages",
                    "-o", file)  # fmt: skip
     assert result.exit_code == 1
-    found = json.loads(file.read_text())
+    found = read_result(file).details
     assert found["batches"] and found["failed"] == {"stages": "ZeroDivisionError: division by zero"}
 
 

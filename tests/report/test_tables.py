@@ -20,7 +20,8 @@ from onesdaug.report.panels import (
     told_episodes,
 )
 from onesdaug.report.records import Claim, Instance
-from onesdaug.report.table import Entry, Line, Table, plain, to_csv, to_latex, to_markdown, to_rich
+from onesdaug.report.table import Entry, Line, Table, plain, to_csv, to_latex, to_markdown
+from onesdaug.report.terminal import to_rich
 from onesdaug.statistics import Paired, Summary, paired
 from onesdaug.studies.kinds.efficiency import timing_table
 from onesdaug.studies.kinds.fewshot.tables import QUOTED, beside_others, glance, grid, in_full

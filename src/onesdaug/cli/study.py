@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -17,7 +16,6 @@ from onesdaug.errors import ConfigError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from onesdaug.report.parts import Part
     from onesdaug.report.result import StudyResult
 
 app = typer.Typer(help="The paper's tables and figures, each by its name.", no_args_is_help=True)
@@ -124,28 +122,12 @@ def run(
 
 def _show(result: StudyResult, screen: Console) -> None:
     """A study's tables and sentences, then the claims, then what is missing."""
+    from onesdaug.report.terminal import print_parts
     from onesdaug.studies.kind import shown_by
 
     screen.print(f"{result.study} ({result.paper}): {result.title}", style="bold", markup=False)
-    _print(shown_by(result), screen)
+    print_parts(shown_by(result), screen)
     for line in (*result.notes, *(f"{claim.verdict}: {claim.says}" for claim in result.claims)):
         screen.print(line, markup=False)
     for line in result.missing:
         screen.print(f"not run: {printable(line)}", markup=False)
-
-
-def _print(parts: Iterable[Part], screen: Console) -> None:
-    from onesdaug.report.parts import Bullets, Note, in_text
-    from onesdaug.report.table import Table, to_rich
-
-    for part in in_text(parts):
-        if isinstance(part, Table):
-            screen.print(to_rich(part))
-        elif isinstance(part, Note):
-            screen.print(part.text, markup=False)
-        elif isinstance(part, Bullets):
-            for line in part.lines:
-                screen.print(f"  {line}", markup=False)
-        else:
-            screen.print(part.title, style="bold", markup=False)
-            _print(part.parts, screen)

@@ -73,6 +73,10 @@ def small(value: float) -> str:
     return f"{value:.3g}" if math.isfinite(value) else "–"
 
 
+def p_value(value: float) -> str:
+    return "< 0.0001" if value < 1e-4 else f"{value:.4f}"
+
+
 def of_accuracy(summary: Summary, notes: Sequence[str] = ()) -> Entry:
     return Entry(accuracy(summary), tuple(notes))
 

@@ -10,10 +10,6 @@ import io
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from rich.table import Table as RichTable
 
 _DASH = "–"
 
@@ -84,32 +80,6 @@ def plain(value: object) -> str:
     """Text that Markdown leaves alone, on one line; backticks keep their meaning."""
     shown = " ".join(str(value).encode("utf-8", "replace").decode().split())
     return shown.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")
-
-
-def to_rich(table: Table) -> RichTable:
-    """For the terminal: remarks stand beneath their number, colours say what the page's colours say."""
-    from rich.markup import escape
-    from rich.table import Table as RichTable
-
-    shown = RichTable(title=table.title or None, title_justify="left", caption=table.note or None)
-    shown.caption_justify = "left"
-    for place, name in enumerate(table.columns):
-        shown.add_column(escape(name), justify="right" if place else "left")
-    for line in table.lines:
-        if not line.entries:
-            shown.add_section()
-            shown.add_row(f"[bold]{escape(line.name)}[/bold]")
-            continue
-        shown.add_row(escape(line.name), *(_rich_entry(entry) for entry in line.entries))
-    return shown
-
-
-def _rich_entry(entry: Entry) -> str:
-    from rich.markup import escape
-
-    value = escape(entry.value)
-    colour = {"up": "green", "down": "red"}.get(entry.mark)
-    return "\n".join([f"[{colour}]{value}[/{colour}]" if colour else value, *(escape(note) for note in entry.notes)])
 
 
 def to_csv(tables: Iterable[tuple[str, Table]]) -> str:

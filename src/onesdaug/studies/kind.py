@@ -1,8 +1,8 @@
 """What a kind of study is: the grammar of its files, its runner, and what is shown of its results.
 
-A new kind is one file: a subclass of `StudyKind` under `@study_kind("name")`. The package's own lie in `kinds/`, where
-they are found by the name of their file; anyone else's is named `package.module:Class` in the study's TOML, or comes
-with a package that has an entry point in the group `onesdaug.studies`.
+A new kind is one file with a subclass of `StudyKind`. The package's own lie in `kinds/`, each a class `Kind` in a file
+of its name; anyone else's is named `package.module:Class` in the study's TOML, or comes with a package that has an
+entry point in the group `onesdaug.studies`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
@@ -50,31 +50,27 @@ class StudyKind(Generic[S]):
         return result.tables
 
 
-_REGISTERED: dict[str, type[StudyKind[Any]]] = {}
-Kind = TypeVar("Kind", bound=type[StudyKind[Any]])
-
-
-def study_kind(name: str) -> Callable[[Kind], Kind]:
-    """Register a class under the name that `kind = "…"` gives in a study's file."""
-
-    def register(kind: Kind) -> Kind:
-        _REGISTERED[name] = kind
-        return kind
-
-    return register
-
-
 def kind_names() -> tuple[str, ...]:
-    own = [module.name for module in pkgutil.iter_modules([str(Path(__file__).with_name("kinds"))])]
-    return tuple(sorted({*own, *_REGISTERED, *(point.name for point in entry_points(group="onesdaug.studies"))}))
+    """Ours, and those of installed packages."""
+    own = (module.name for module in pkgutil.iter_modules([str(Path(__file__).with_name("kinds"))]))
+    return tuple(dict.fromkeys((*own, *(point.name for point in entry_points(group="onesdaug.studies")))))
 
 
 def kind_named(name: str) -> StudyKind[Any]:
     """By its name, or as `package.module:Class`."""
-    if name not in _REGISTERED:
-        others = {point.name: point.value for point in entry_points(group="onesdaug.studies")}
-        _import(name, others.get(name, name))
-    return _REGISTERED[name]()
+    if ":" not in name and name not in kind_names():
+        known = ", ".join(kind_names())
+        raise ConfigError(f"there is no kind of study {name!r}; kinds are {known}, or package.module:Class")
+    others = {point.name: point.value for point in entry_points(group="onesdaug.studies")}
+    place = name if ":" in name else others.get(name, f"onesdaug.studies.kinds.{name}:Kind")
+    if (here := str(Path.cwd())) not in sys.path:  # a script's own folder counts, as with `python -m`
+        sys.path.insert(0, here)
+    module, _, attribute = place.partition(":")
+    try:
+        made: StudyKind[Any] = getattr(importlib.import_module(module), attribute)()
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"kind of study {place!r} cannot be loaded: {error}") from error
+    return made
 
 
 def shown_by(result: StudyResult) -> Iterable[Part]:
@@ -84,22 +80,3 @@ def shown_by(result: StudyResult) -> Iterable[Part]:
     except ConfigError:
         return result.tables
     return kind.show(result)
-
-
-def _import(name: str, place: str) -> None:
-    module, _, attribute = place.partition(":")
-    if not attribute:
-        if name not in kind_names():
-            known = ", ".join(kind_names())
-            raise ConfigError(f"there is no kind of study {name!r}; kinds are {known}, or package.module:Class")
-        importlib.import_module(f"onesdaug.studies.kinds.{name}")
-        return
-    if (here := str(Path.cwd())) not in sys.path:  # a script's own folder counts, as with `python -m`
-        sys.path.insert(0, here)
-    try:
-        found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"cannot load the kind of study {place!r}: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, StudyKind)):
-        raise ConfigError(f"{place} is no StudyKind")
-    _REGISTERED[name] = found

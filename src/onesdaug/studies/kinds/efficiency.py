@@ -22,7 +22,7 @@ from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import seconds
 from onesdaug.report.table import Entry, Line, Table
 from onesdaug.studies.context import StudyContext
-from onesdaug.studies.kind import Findings, StudyKind, study_kind
+from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.spec import SpecModel, Study
 
 WARM_UP = 3  # the first call chooses kernels, the second records a graph where there are any
@@ -41,8 +41,7 @@ class EfficiencyStudy(Study):
     speed: Speed
 
 
-@study_kind("efficiency")
-class Efficiency(StudyKind[EfficiencyStudy]):
+class Kind(StudyKind[EfficiencyStudy]):
     spec = EfficiencyStudy
 
     def run(self, study: EfficiencyStudy, context: StudyContext, output: Path) -> Findings:

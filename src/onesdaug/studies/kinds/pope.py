@@ -16,7 +16,7 @@ from onesdaug.report.strings import of_accuracy, of_gain, paper, percent
 from onesdaug.report.table import Entry, Line, Table
 from onesdaug.statistics import Paired, Summary
 from onesdaug.studies.context import Missing, StudyContext
-from onesdaug.studies.kind import Findings, StudyKind, study_kind
+from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.provenance import Facts
 from onesdaug.studies.spec import SpecModel, Study
 from onesdaug.vlm.job import Job, answer, results
@@ -49,8 +49,7 @@ class PopeStudy(Study):
     questions: str = ""  # its file of questions
 
 
-@study_kind("pope")
-class Pope(StudyKind[PopeStudy]):
+class Kind(StudyKind[PopeStudy]):
     spec = PopeStudy
 
     def facts(self, study: PopeStudy, context: StudyContext) -> Facts:

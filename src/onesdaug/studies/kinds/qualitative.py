@@ -34,7 +34,7 @@ from onesdaug.fewshot.views import as_batch
 from onesdaug.jobs.sheet import SheetRow, draw_sheet, fitted
 from onesdaug.report.records import Sheet
 from onesdaug.studies.context import Missing, StudyContext
-from onesdaug.studies.kind import Findings, StudyKind, study_kind
+from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.provenance import Facts, facts_of
 from onesdaug.studies.spec import SpecModel, Study
 
@@ -57,8 +57,7 @@ class QualitativeStudy(Study):
     figures: tuple[Figure, ...] = ()
 
 
-@study_kind("qualitative")
-class Qualitative(StudyKind[QualitativeStudy]):
+class Kind(StudyKind[QualitativeStudy]):
     spec = QualitativeStudy
 
     def facts(self, study: QualitativeStudy, context: StudyContext) -> Facts:

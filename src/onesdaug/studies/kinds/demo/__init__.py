@@ -17,7 +17,7 @@ from onesdaug.report.parts import Note, Part, Plot, SideBySide
 from onesdaug.report.plots_ablation import parts_plot
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.context import StudyContext
-from onesdaug.studies.kind import Findings, StudyKind, study_kind
+from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.kinds.demo.banks import TASK, DemoBanks, evaluate_folder
 from onesdaug.studies.kinds.demo.photographs import make_photographs
 from onesdaug.studies.kinds.fewshot.tables import in_full
@@ -42,8 +42,7 @@ class DemoStudy(Study):
     episodes: int = TASK.episodes or 0
 
 
-@study_kind("demo")
-class Demo(StudyKind[DemoStudy]):
+class Kind(StudyKind[DemoStudy]):
     spec = DemoStudy
     complete = True
 

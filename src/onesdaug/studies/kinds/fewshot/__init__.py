@@ -19,7 +19,7 @@ from onesdaug.report.result import StudyResult
 from onesdaug.statistics import Paired, mean_ci, paired
 from onesdaug.studies.banks import BankRequest, requests
 from onesdaug.studies.context import StudyContext
-from onesdaug.studies.kind import Findings, StudyKind, study_kind
+from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.kinds.fewshot.claims import ClaimSpec, EpisodeScores, Scores, weigh
 from onesdaug.studies.kinds.fewshot.tables import beside_others, glance, grid, in_full
 from onesdaug.studies.spec import BASELINE, TRADITIONAL, FeatureStudy, SpecModel, ViewRow
@@ -62,8 +62,7 @@ class FewshotStudy(FeatureStudy):
         return None
 
 
-@study_kind("fewshot")
-class Fewshot(StudyKind[FewshotStudy]):
+class Kind(StudyKind[FewshotStudy]):
     """Accuracies on episodes of stored features."""
 
     spec = FewshotStudy

@@ -20,7 +20,7 @@ from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import points, setting, theory_name
 from onesdaug.studies.banks import BankRequest, requests
 from onesdaug.studies.context import StudyContext
-from onesdaug.studies.kind import Findings, StudyKind, study_kind
+from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.kinds.fewshot import label_of
 from onesdaug.studies.kinds.theory.tables import gain_table, simulation_table, theory_tables
 from onesdaug.studies.spec import FeatureStudy
@@ -33,8 +33,7 @@ class TheoryStudy(FeatureStudy):
     """Classifiers, data and rows of views; nothing of its own."""
 
 
-@study_kind("theory")
-class TheoryKind(StudyKind[TheoryStudy]):
+class Kind(StudyKind[TheoryStudy]):
     spec = TheoryStudy
 
     def banks(self, study: TheoryStudy, context: StudyContext) -> list[BankRequest]:
