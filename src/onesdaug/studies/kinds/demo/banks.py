@@ -89,7 +89,8 @@ def _cell(result: Result, entry: Mapping[str, Any], level: float | None) -> Cell
     At noise level 1 nothing of the image enters but through the condition: that is not the paper's operator.
     """
     source = entry["source"]
-    where = {"data": entry.get("data", "unknown data"), "classifier": entry["classifier"], "shot": result.task.shot}
+    data = entry.get("data", "unknown data").partition(" (")[0]
+    where = {"data": data, "classifier": entry["classifier"], "shot": result.task.shot}
     if result.baseline:
         return Cell(**where, row="none", label="no views", kind="baseline", accuracy=result.accuracy)
     generated = source not in TRADITIONAL
