@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,31 +14,10 @@ from onesdaug.report.result import read_result
 from onesdaug.studies.kind import kind_named, kind_names, shown_by
 from onesdaug.studies.spec import load_study
 
-FILE = '''
-from onesdaug.report.table import Table
-from onesdaug.studies.kind import StudyKind
-from onesdaug.studies.spec import Study
-
-class WordsStudy(Study):
-    words: tuple[str, ...]
-
-class Words(StudyKind[WordsStudy]):
-    """How long words are."""
-
-    spec = WordsStudy
-
-    def run(self, study, context, output):
-        rows = [(word, str(len(word))) for word in study.words]
-        return {"tables": (Table.of_text("Lengths", ("word", "letters"), rows),)}
-'''
-STUDY = """
-kind = "word_lengths:Words"
-title = "How long words are"
-paper = "none"
-about = "Letters, counted."
-generators = []
-words = ["one", "shot"]
-"""
+DOCS = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+FILE, STUDY = (
+    re.search(rf"```{kind}\n# word.*?```", DOCS, re.S)[0][3 + len(kind) : -3] for kind in ("python", "toml")
+)
 
 
 @pytest.fixture
@@ -53,7 +33,7 @@ def test_from_one_file_to_a_page(study: Path, tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "Lengths" in shown.stdout and "shot" in shown.stdout
     result = read_result(tmp_path / "out" / "words.json")
-    assert result.kind == "word_lengths:Words" and [line.name for line in result.tables[0].lines] == ["one", "shot"]
+    assert result.kind == "word_lengths:Words" and result.details == {"one": 3, "shot": 4}
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<h1>How long words are</h1>" in page and "<caption>Lengths</caption>" in page
     made = ["report", str(tmp_path / "out"), "-o", str(tmp_path / "page.html"), "--csv", str(tmp_path / "all.csv")]
@@ -64,8 +44,9 @@ def test_from_one_file_to_a_page(study: Path, tmp_path: Path) -> None:
 def test_a_result_outlives_the_kind_that_made_it(study: Path, tmp_path: Path) -> None:
     CliRunner().invoke(app, ["study", "run", str(study), "-o", str(tmp_path / "out"), "--device", "cpu"])
     result = read_result(tmp_path / "out" / "words.json")
-    gone = result.model_copy(update={"kind": "not_installed:Words"})
-    assert tuple(shown_by(gone)) == result.tables
+    _, table = shown_by(result)
+    gone = result.model_copy(update={"kind": "not_installed:Words", "tables": (table,)})
+    assert tuple(shown_by(gone)) == (table,)
 
 
 def test_what_a_file_may_not_say_is_named(study: Path, tmp_path: Path) -> None:

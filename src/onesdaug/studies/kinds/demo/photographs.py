@@ -70,8 +70,7 @@ def sample_files(folder: Path) -> list[str]:
 
 
 def _rows(item: Item, manifest: Manifest, k: int) -> Rows:
-    rows = [manifest.views.get(item.view(n)) for n in range(1, k + 1)]
-    made = [row for row in rows if row is not None and row["source"] == item.source]
+    made = [row for row in manifest.rows(item.prefix, k) if row["source"] == item.source]
     if not made:
         raise OnesdaugError(f"{item.path} has no views")
     return made
