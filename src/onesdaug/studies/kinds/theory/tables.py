@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from onesdaug.report.panels import generator_mark
 from onesdaug.report.records import Gain, Simulation, Theory
@@ -11,105 +11,94 @@ from onesdaug.report.strings import percent, points, setting, signed, small, the
 from onesdaug.report.table import Entry, Line, Table
 from onesdaug.statistics import Summary
 
-COLUMN = "classifier and generator"
+Column = Callable[[Theory], str]
+Described = tuple[str, dict[str, Column], str]
 
 
 def theory_tables(result: StudyResult) -> list[Table]:
-    if not result.theory:
+    entries = result.theory
+    if not entries:
         return []
-    gaps = [_gap(result.theory)] if all(entry.gap for entry in result.theory) else []
-    return [_risk(result.theory), _radius(result.theory), *gaps, _views(result.theory)]
+    gaps = [_table(*GAP, entries)] if all(entry.gap for entry in entries) else []
+    off = (
+        f"Measured on its own, the right side differs from the left by at most {max(e.residual for e in entries):.1g}."
+    )
+    risk = _table(*RISK, entries)
+    return [risk.with_note(f"{risk.note} {off}"), _table(*RADIUS, entries), *gaps, _table(*VIEWS, entries)]
 
 
-def _table(
-    title: str, columns: Sequence[str], entries: Sequence[Theory], rows: Sequence[Sequence[str]], note: str
-) -> Table:
+def _table(title: str, columns: Mapping[str, Column], note: str, entries: Sequence[Theory]) -> Table:
     """What all entries share stands in the title, else beside each name."""
     settings = list(dict.fromkeys(setting(e) for e in entries))
     alone = len(settings) == 1
     lines = []
-    for entry, row in zip(entries, rows, strict=True):
+    for entry in entries:
         name = theory_name(entry) if alone else f"{theory_name(entry)}, {setting(entry)}"
-        lines.append(Line(name, tuple(Entry(value) for value in row), generator_mark(entry.generator)))
-    return Table(f"{title} ({settings[0]})" if alone else title, (COLUMN, *columns), tuple(lines), note)
-
-
-def _risk(entries: Sequence[Theory]) -> Table:
-    rows = [(points(e.gain), _term(e.accuracy_gap), _term(e.diversity), _term(e.risk_difference)) for e in entries]
-    columns = ("measured gain, points", "accuracy gap", "diversity term", "sum: change of risk")
-    note = (
-        "Accuracy gap + diversity term = change of the vote's squared risk, all times 100; a fall is good. "
-        f"Measured on its own, the right side differs from the left by at most {max(e.residual for e in entries):.1g}."
-    )
-    return _table("Risk", columns, entries, rows, note)
+        values = tuple(Entry(column(entry)) for column in columns.values())
+        lines.append(Line(name, values, generator_mark(entry.generator)))
+    names = ("classifier and generator", *columns)
+    return Table(f"{title} ({settings[0]})" if alone else title, names, tuple(lines), note)
 
 
 def _term(summary: Summary) -> str:
     return f"{signed(100 * summary.mean)} ± {percent(summary.ci95)}"
 
 
-def _radius(entries: Sequence[Theory]) -> Table:
-    rows = [
-        (
-            _change(e.radius_before, e.radius_after),
-            percent(e.classes_shrunk, 1),
-            percent(e.images_shrunk, 1),
-            _change(e.complexity_before, e.complexity_after),
-            _change(e.bound_before, e.bound_after),
-        )
-        for e in entries
-    ]
-    columns = ("radius r", "classes whose r fell, %", "images whose norm fell, %", "complexity", "bound B·r/√m")
-    note = "Before → after averaging with the views. Complexity: the empirical Rademacher complexity, by Monte Carlo."
-    return _table("Radius and complexity", columns, entries, rows, note)
-
-
-def _gap(entries: Sequence[Theory]) -> Table:
-    rows = [
-        (
-            _change(e.gap.before, e.gap.after),
-            _change(e.gap.complexity_before, e.gap.complexity_after),
-            _change(e.gap.radius_before, e.gap.radius_after),
-        )
-        for e in entries
-        if e.gap is not None
-    ]
-    columns = ("gap E sup (L - L̂)", "bound 2·E[complexity]", "bound 2B·E[r]/√m")
-    note = (
-        "The third proposition with the linear loss -y·f, B = 1: samples of 50 images of two classes, the same ones "
-        "before → after averaging with the views."
-    )
-    return _table("Generalisation gap", columns, entries, rows, note)
-
-
 def _change(before: float, after: float) -> str:
     return f"{small(before)} → {small(after)}"
 
 
-def _views(entries: Sequence[Theory]) -> Table:
-    rows = [
-        (
-            f"{percent(e.view_accuracy)} ({percent(e.original_accuracy)})",
-            percent(e.disagreement),
-            f"{percent(e.agreement.mean)} ({percent(e.original_agreement.mean)})",
-            _unit(e.cosine),
-            "–" if e.view_diversity is None else _unit(e.view_diversity),
-        )
-        for e in entries
-    ]
-    columns = (
-        "one view alone, %",
-        "answers otherwise, %",
-        "nearest to its class, %",
-        "cosine to original",
-        "diversity",
-    )
-    note = "In brackets: the originals. Diversity: how far views of one image lie apart, as 1 - cosine."
-    return _table("What the views are like", columns, entries, rows, note)
+def _unit(summary: Summary | None) -> str:
+    return "–" if summary is None else f"{summary.mean:.3f} ± {summary.ci95:.3f}"
 
 
-def _unit(summary: Summary) -> str:
-    return f"{summary.mean:.3f} ± {summary.ci95:.3f}"
+def _of_gap(before: str, after: str) -> Column:
+    return lambda e: _change(getattr(e.gap, before), getattr(e.gap, after))
+
+
+# title, columns with what stands in them, note
+RISK: Described = (
+    "Risk",
+    {
+        "measured gain, points": lambda e: points(e.gain),
+        "accuracy gap": lambda e: _term(e.accuracy_gap),
+        "diversity term": lambda e: _term(e.diversity),
+        "sum: change of risk": lambda e: _term(e.risk_difference),
+    },
+    "Accuracy gap + diversity term = change of the vote's squared risk, all times 100; a fall is good.",
+)
+RADIUS: Described = (
+    "Radius and complexity",
+    {
+        "radius r": lambda e: _change(e.radius_before, e.radius_after),
+        "classes whose r fell, %": lambda e: percent(e.classes_shrunk, 1),
+        "images whose norm fell, %": lambda e: percent(e.images_shrunk, 1),
+        "complexity": lambda e: _change(e.complexity_before, e.complexity_after),
+        "bound B·r/√m": lambda e: _change(e.bound_before, e.bound_after),
+    },
+    "Before → after averaging with the views. Complexity: the empirical Rademacher complexity, by Monte Carlo.",
+)
+GAP: Described = (
+    "Generalisation gap",
+    {
+        "gap E sup (L - L̂)": _of_gap("before", "after"),
+        "bound 2·E[complexity]": _of_gap("complexity_before", "complexity_after"),
+        "bound 2B·E[r]/√m": _of_gap("radius_before", "radius_after"),
+    },
+    "The third proposition with the linear loss -y·f, B = 1: samples of 50 images of two classes, the same ones "
+    "before → after averaging with the views.",
+)
+VIEWS: Described = (
+    "What the views are like",
+    {
+        "one view alone, %": lambda e: f"{percent(e.view_accuracy)} ({percent(e.original_accuracy)})",
+        "answers otherwise, %": lambda e: percent(e.disagreement),
+        "nearest to its class, %": lambda e: f"{percent(e.agreement.mean)} ({percent(e.original_agreement.mean)})",
+        "cosine to original": lambda e: _unit(e.cosine),
+        "diversity": lambda e: _unit(e.view_diversity),
+    },
+    "In brackets: the originals. Diversity: how far views of one image lie apart, as 1 - cosine.",
+)
 
 
 def simulation_table(simulations: Sequence[Simulation]) -> Table | None:
