@@ -37,7 +37,7 @@ from onesdaug.errors import ConfigError, DataError, OnesdaugError  # noqa: E402
 from onesdaug.fewshot.bank import FeatureBank, to_dtype  # noqa: E402
 from onesdaug.fewshot.evaluate import Task, ViewUse, evaluate  # noqa: E402
 from onesdaug.fewshot.heads import build_head  # noqa: E402
-from onesdaug.report.embedded import CARD, TASK  # noqa: E402
+from onesdaug.studies.kinds.demo.banks import CARD, TASK  # noqa: E402
 
 OUT = ROOT / "artifacts" / "demo"
 RELEASED = ROOT / "artifacts" / "fewshot"

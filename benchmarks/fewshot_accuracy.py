@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import torch  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
+from benchmarks.markers import with_tables  # noqa: E402
 from onesdaug.common.progress import shown  # noqa: E402
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
@@ -38,7 +39,7 @@ from onesdaug.fewshot.heads import ProtoNet  # noqa: E402
 RELEASED = ROOT / "artifacts" / "fewshot"
 RESULTS = ROOT / "results" / "fewshot.json"
 DOCS = ROOT / "docs" / "fewshot.md"
-BEGIN, END = "<!-- table: results/fewshot.json -->", "<!-- end of table -->"
+TABLE = "results/fewshot.json"  # its name in the document
 
 # 1-shot, 5-shot: the paper's re-implementations (its tables of miniImageNet and CUB) and FEAT's own
 PAPER: dict[str, tuple[float | None, float | None]] = {
@@ -127,13 +128,6 @@ def _pair(values: tuple[float | None, float | None]) -> str:
     return " / ".join("–" if v is None else f"{v:.2f}" for v in values)
 
 
-def with_table(document: str, text: str) -> str:
-    """The document with the block between the markers replaced."""
-    before, rest = document.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
-
-
 def read_cards() -> dict[str, dict[str, Any]]:
     return {p.parent.name: json.loads(p.read_text()) for p in sorted(RELEASED.glob("*/card.json"))}
 
@@ -159,7 +153,7 @@ def main() -> None:
         args.output.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
     text = table(results, cards)
     if args.output == RESULTS:
-        DOCS.write_text(with_table(DOCS.read_text(), text))
+        DOCS.write_text(with_tables(DOCS.read_text(), {TABLE: f"\n{text}\n"}))
     print(text)
 
 

@@ -28,6 +28,7 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from benchmarks.fewshot_accuracy import RELEASED, Bfloat16  # noqa: E402
+from benchmarks.markers import with_tables  # noqa: E402
 from benchmarks.ridge_forecast import Forecast, Looks, forecast  # noqa: E402
 from onesdaug.common.progress import shown  # noqa: E402
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
@@ -43,7 +44,7 @@ from onesdaug.fewshot.heads import ProtoNet  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "forecast.json"
 DOCS = ROOT / "docs" / "forecast.md"
-BEGIN, END = "<!-- table: benchmarks/results/forecast.json -->", "<!-- end of table -->"
+TABLE = "benchmarks/results/forecast.json"  # its name in the document
 
 CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12", "mini-feat-res12")
 CONDITIONS = ("mini-protonet-convnet", "mini-res12")  # besides EfficientNet-Lite0
@@ -127,13 +128,6 @@ def table(record: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def with_table(document: str, text: str) -> str:
-    """The document with the block between the markers replaced."""
-    before, rest = document.split(BEGIN)
-    _, after = rest.split(END)
-    return f"{before}{BEGIN}\n\n{text}\n\n{END}{after}"
-
-
 def measure(conditions: Mapping[str, str | Path], args: argparse.Namespace) -> dict[str, Any]:
     began = time.monotonic()
     rng = np.random.default_rng(0)
@@ -197,7 +191,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     args.output.write_text(dumps(record, "rows"))
     text = table(record)
     if args.output == RESULTS:
-        DOCS.write_text(with_table(DOCS.read_text(), text))
+        DOCS.write_text(with_tables(DOCS.read_text(), {TABLE: f"\n{text}\n"}))
     print(text)
 
 

@@ -92,12 +92,12 @@ def make_banks(studies: list[str], compiled: bool) -> None:
     """The banks of the studies; of the stored rows where nothing is compiled, of all others where it is."""
     from onesdaug.common.progress import shown
     from onesdaug.common.provenance import commit
-    from onesdaug.studies.accuracy import wants_of
+    from onesdaug.studies.banks import requests
+    from onesdaug.studies.context import StudyContext
     from onesdaug.studies.settings import Settings
     from onesdaug.studies.spec import load_study
-    from onesdaug.studies.workshop import Workshop
 
-    shop = Workshop(
+    context = StudyContext(
         Settings(
             work=Path("banks"),
             root=Path("data"),
@@ -107,10 +107,10 @@ def make_banks(studies: list[str], compiled: bool) -> None:
             commit=commit(),
         )
     )
-    wants = [want for name in studies for want in wants_of(load_study(name), shop)]
+    wants = [want for name in studies for want in requests(load_study(name), context)]
     stored = [want for want in wants if want.row.id in STORED and want.seed == 0]
     with shown(timed=True):
-        shop.make_banks([want for want in wants if want not in stored] if compiled else stored)
+        context.banks.make([want for want in wants if want not in stored] if compiled else stored)
 
 
 def study(*words: str) -> None:
@@ -129,19 +129,21 @@ def demo() -> None:
     """Cut the demo's banks from those of the headline study."""
     from benchmarks import demo_bank
     from onesdaug.fewshot.bank import FeatureBank
-    from onesdaug.studies.accuracy import wants_of
+    from onesdaug.studies.banks import requests
+    from onesdaug.studies.context import StudyContext
     from onesdaug.studies.settings import Settings
     from onesdaug.studies.spec import load_study
-    from onesdaug.studies.workshop import Workshop
 
     names = ("pocket", "pocket-imagenet")
-    shop = Workshop(Settings(work=Path("banks"), root=Path("data"), checkpoints=Path("fewshot"), generators=names))
+    context = StudyContext(
+        Settings(work=Path("banks"), root=Path("data"), checkpoints=Path("fewshot"), generators=names)
+    )
     full: dict[str, dict[str, FeatureBank]] = {}
-    for want in wants_of(load_study("headline"), shop):
+    for want in requests(load_study("headline"), context):
         encoder = want.classifier.encoder[want.data]
         if want.seed == 0 and encoder in demo_bank.PER_CLASS:
             source = f"{want.generator}@0.7" if want.row.id == "paper-point" else want.generator or want.row.id
-            full.setdefault(encoder, {})[source] = FeatureBank.load(shop.path(want))
+            full.setdefault(encoder, {})[source] = FeatureBank.load(context.banks.path(want))
     demo_bank.make(full, Path("results/demo"), parts=4, released=Path("fewshot"))
 
 

@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "src"))
+sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import numpy as np  # noqa: E402
 
+from benchmarks.markers import with_tables  # noqa: E402
 from onesdaug.augment.config import preset  # noqa: E402
 from onesdaug.encoders.checkpoint import load_checkpoint  # noqa: E402
 from onesdaug.generators.pocket.generator import locate  # noqa: E402
@@ -118,14 +119,6 @@ def speed_table(cpu: dict[str, Any], gpu: list[dict[str, Any]], device: str) -> 
         name = f"`{row['preset']}`: " if row["preset"] else ""
         lines.append(f"| {device} | {name}{row['what']}, {best[0]} | {best[1]:,} views per second |")
     return "\n".join(lines)
-
-
-def with_tables(document: str, tables: dict[str, str]) -> str:
-    for name, text in tables.items():
-        begin, end = f"<!-- table: {name} -->", "<!-- end of table -->"
-        head, rest = document.split(begin, 1)
-        document = f"{head}{begin}\n{text}\n{rest[rest.index(end) :]}"
-    return document
 
 
 def build() -> tuple[dict[str, Any], dict[str, str]]:

@@ -8,10 +8,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
-from benchmarks.pocket_report import with_tables  # noqa: E402
-from onesdaug.report.tables_fewshot import glance  # noqa: E402
-from onesdaug.report.tabular import to_markdown  # noqa: E402
-from onesdaug.studies.result import read_result  # noqa: E402
+from benchmarks.markers import with_tables  # noqa: E402
+from onesdaug.report.result import read_result  # noqa: E402
+from onesdaug.report.table import to_markdown  # noqa: E402
+from onesdaug.studies.kinds.fewshot.tables import glance  # noqa: E402
 
 README, RESULTS = ROOT / "README.md", ROOT / "results"
 STUDIES = ("headline",) if (RESULTS / "headline.json").is_file() else ("main", "fine-grained")

@@ -20,7 +20,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import numpy as np  # noqa: E402
 
-from benchmarks.pocket_report import with_tables  # noqa: E402
+from benchmarks.markers import with_tables  # noqa: E402
 from onesdaug.augment.config import preset  # noqa: E402
 from onesdaug.augment.solvers import table  # noqa: E402
 from onesdaug.generators.schedule import Schedule  # noqa: E402

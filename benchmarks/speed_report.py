@@ -8,14 +8,18 @@ so. Runs of the same job on other lent machines have their commit in the name: s
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.markers import with_tables  # noqa: E402
+
 DOCS, RESULTS = ROOT / "docs" / "speed.md", ROOT / "benchmarks" / "results"
 PLOT = ROOT / "docs" / "speed-growth-h200.svg"
-END = "<!-- end of measured -->"
 NOT_YET = "not measured yet"
 TARGET_LIMIT = 690e12 / 14.88e12  # views/s: what matrix products allowed where the targets were set
 Record = dict[str, Any]
@@ -24,7 +28,8 @@ Record = dict[str, Any]
 def load(name: str) -> Record | None:
     """A stored run, or None."""
     file = RESULTS / f"{name}.json"
-    return json.loads(file.read_text()) if file.is_file() else None
+    record = json.loads(file.read_text()) if file.is_file() else None
+    return record and record.get("details", record)
 
 
 def cpu() -> str:
@@ -281,11 +286,7 @@ PARTS: dict[str, Callable[[], str]] = {"operations": operations, "cheaper": chea
 
 def written(text: str) -> str:
     """The document with its measured parts from the stored runs."""
-    for name, part in PARTS.items():
-        start = f"<!-- measured: {name} -->\n"
-        before, rest = text.split(start, 1)
-        text = before + start + part() + END + rest.split(END, 1)[1]
-    return text
+    return with_tables(text, {name: part().removesuffix("\n") for name, part in PARTS.items()})
 
 
 if __name__ == "__main__":

@@ -24,9 +24,10 @@ def expected(package: str) -> dict[str, int]:
     assert len(files) > 2
     if package == "onesdaug":
         files += [
-            home / "report" / "shell.html",
+            home / "report" / "templates" / "page.html",
             home / "report" / "style.css",
             home / "studies" / "main.toml",
+            home / "studies" / "demo.toml",
             home / "py.typed",
             home / "cli" / "generator.py",
         ]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import torch
 from typer.testing import CliRunner, Result
 
 from onesdaug.augment.config import preset
-from onesdaug.bench.clock import repeat
 from onesdaug.bench.limit import flops
 from onesdaug.bench.measure import linearity
 from onesdaug.bench.peer import Peer
@@ -18,8 +16,10 @@ from onesdaug.bench.plan import Wanted
 from onesdaug.bench.random_sd import random_parts
 from onesdaug.bench.subject import load
 from onesdaug.cli.bench import app
+from onesdaug.common.clock import repeat
 from onesdaug.errors import ConfigError
 from onesdaug.generators import speed
+from onesdaug.report.result import read_result
 
 TINY = Wanted(random_weights="sd15-tiny", device="cpu")
 
@@ -34,7 +34,7 @@ def test_every_stage_on_tiny_shapes(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     small = ["--batch-sizes", "1,2", "--seconds", 0.05, "--peer", "--folder-images", 4, "-o", file, "--plot", plot]
     result = bench("--random-weights", "sd15-tiny", *small)
     assert result.exit_code == 0, result.output
-    found = json.loads(file.read_text())
+    found = read_result(file).details
     assert {"command", "commit", "machine", "settings", "limit", "batches", "stages", "efficiency", "growth", "folder",
             "peer", "took"} <= set(found)  # fmt: skip
     assert "failed" not in found
@@ -57,7 +57,7 @@ def test_a_stage_that_fails_costs_only_itself(tmp_path: Path, monkeypatch: pytes
     result = bench("--random-weights", "sd15-tiny", "--batch-sizes", 1, "--seconds", 0, "--only", "batches,stages",
                    "-o", file)  # fmt: skip
     assert result.exit_code == 1
-    found = json.loads(file.read_text())
+    found = read_result(file).details
     assert found["batches"] and found["failed"] == {"stages": "ZeroDivisionError: division by zero"}
 
 

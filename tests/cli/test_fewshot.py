@@ -51,29 +51,32 @@ def test_table_and_json(bank: Path, tmp_path: Path) -> None:
     assert "5-way 5-shot, 40 episodes" in text
     assert "±" in text
     record = json.loads((tmp_path / "r.json").read_text())
-    rows = record["results"]
-    assert [(r["task"]["shot"], r["baseline"]) for r in rows] == [(1, True), (1, False), (5, True), (5, False)]
-    assert rows[1]["use"] == {"support": 2, "query": 2, "original_weight": 0.5}
+    rows = record["cells"]
+    kinds = ("baseline", "traditional")
+    assert [(r["shot"], r["kind"]) for r in rows] == [(shot, kind) for shot in (1, 5) for kind in kinds]
+    assert (rows[1]["support"], rows[1]["query"], rows[1]["original_weight"]) == (2, 2, 0.5)
     assert set(rows[1]["gain"]) == {"difference", "ci95", "p_value", "relative_gain", "n", "seeds"}
     assert rows[0]["accuracy"]["mean"] > 0.3
-    assert record["bank"]["views"]["source"] == "crop-flip"
-    assert {"command", "commit", "head", "seconds"} <= set(record)
+    assert record["details"]["bank"]["views"]["source"] == "crop-flip"
+    assert record["details"]["head"]["name"] == "protonet"
+    assert all(record["made"][name] for name in ("command", "commit", "seconds"))
 
 
 def test_curve_and_separate_views(bank: Path, tmp_path: Path) -> None:
     out = tmp_path / "r.json"
     common = [str(bank), "--shot", "1", "--query", "5", "--episodes", "20", "-o", str(out)]
     evaluate(*common, "--curve", "--metric", "cosine")
-    uses = [r["use"] for r in json.loads(out.read_text())["results"]]
+    uses = json.loads(out.read_text())["cells"]
     assert [(u["support"], u["query"]) for u in uses] == [(0, 0), (1, 1), (2, 2)]
     evaluate(*common, "--support-views", "2", "--query-views", "0", "--original-weight", "0.8")
-    assert json.loads(out.read_text())["results"][1]["use"] == {"support": 2, "query": 0, "original_weight": 0.8}
+    cell = json.loads(out.read_text())["cells"][1]
+    assert (cell["support"], cell["query"], cell["original_weight"]) == (2, 0, 0.8)
 
 
 def test_same_seed_same_numbers(bank: Path, tmp_path: Path) -> None:
     def numbers(seed: int, name: str) -> list[float]:
         evaluate(str(bank), "--query", "5", "--seed", str(seed), "-o", str(tmp_path / name))
-        return [r["accuracy"]["mean"] for r in json.loads((tmp_path / name).read_text())["results"]]
+        return [r["accuracy"]["mean"] for r in json.loads((tmp_path / name).read_text())["cells"]]
 
     assert numbers(1, "a.json") == numbers(1, "b.json") != numbers(2, "c.json")
 

@@ -35,7 +35,7 @@ def test_sentences_follow_the_table(tmp_path: Path) -> None:
     ]
     assert "In short: views helped" in paragraphs[0]
     assert "Nothing" not in table
-    a, b = (json.loads(record.read_text())["results"] for record in records)
+    a, b = (json.loads(record.read_text())["cells"] for record in records)
     assert a == b
     gain = f"{100 * a[1]['gain']['difference']:+.2f} ± {100 * a[1]['gain']['ci95']:.2f}"
     assert gain in paragraphs[0].splitlines()[0]

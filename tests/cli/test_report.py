@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from onesdaug.cli.report import report
 from onesdaug.errors import OnesdaugError
-from onesdaug.report.markdown import markdown
-from onesdaug.studies.result import read_results
+from onesdaug.report.result import read_results
+from onesdaug.studies.document import markdown
 from tests.report import example
 
 app = typer.Typer()

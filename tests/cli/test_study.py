@@ -28,7 +28,8 @@ def test_run_writes_results_and_a_page(world: World, tmp_path: Path) -> None:
     options += ["--episodes", "6", "--device", "cpu", "--work", str(world.root.parent / "work")]
     shown = runner.invoke(app, ["study", "run", "grid", "theory", "-o", str(tmp_path), *options])
     assert shown.exit_code == 0, shown.output
-    assert "over no views" in shown.stdout and "Views " in shown.stdout and "2 studies in" in shown.stdout
+    told = ("paired difference to no views", "Views ", "2 studies in")
+    assert all(words in " ".join(shown.stdout.split()) for words in told)
     result = json.loads((tmp_path / "grid.json").read_text())
     assert str(tmp_path) not in json.dumps(result)
     page = (tmp_path / "report.html").read_text()

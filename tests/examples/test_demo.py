@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
 from benchmarks import demo_bank
-from examples import demo
+from onesdaug.cli import app
+from onesdaug.data.samples import CREDITS
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import BankInfo, FeatureBank
 from onesdaug.fewshot.evaluate import Task
-from onesdaug.report.embedded import evaluate_folder
-from onesdaug.report.table import cells
+from onesdaug.report import strings
+from onesdaug.report.panels import panels_of
+from onesdaug.report.result import read_result
+from onesdaug.studies.kinds.demo.banks import evaluate_folder
+from onesdaug.studies.kinds.demo.photographs import sample_files
+from onesdaug.studies.spec import load_study
 from tests.conftest import make_image
 
 CLASSIFIER = "mini-protonet-convnet"
 SOURCES = ("crop-flip", "shape", "pocket")
 PER_CLASS = {CLASSIFIER: 20}
 TASK = Task(episodes=40)
+K = load_study("demo").k
+ROOT = Path(__file__).parents[2]
+BANKS = ROOT / "artifacts" / "demo"
 
 
 def full_bank(source: str, k: int = 4, data: str = "synthetic", shift: float = 0.0) -> FeatureBank:
@@ -60,59 +70,65 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
-def run(images: list[Path], out: Path, banks: Path) -> tuple[int, str]:
-    code = demo.main([str(i) for i in images], "shape", "paper", out, banks, episodes=40)
-    return code, (out / "index.html").read_text(encoding="utf-8")
+def run(images: list[Path], out: Path, banks: Path) -> tuple[int, str, str]:
+    """As `make demo` does, with geometric views: exit code, what was printed, and the page."""
+    mine = out.parent / "demo.toml"
+    text = (files("onesdaug.studies") / "demo.toml").read_text(encoding="utf-8")
+    mine.write_text(text.replace('"artifacts/demo"', f'"{banks}"'))
+    options = ["--episodes", "40", "--generator", "shape", "--device", "cpu"]
+    chosen = [word for image in images for word in ("--images", str(image))]
+    shown = CliRunner().invoke(app, ["study", "run", str(mine), "-o", str(out), *options, *chosen])
+    return shown.exit_code, shown.output, (out / "report.html").read_text(encoding="utf-8")
 
 
 def assert_numbers(page: str, banks: Path) -> None:
     """Every number of the evaluation stands in the page."""
-    rows = evaluate_folder(banks, TASK).blocks[0].rows
-    assert len(rows) == 1 + 1 + 1 + 3
-    for row in rows:
-        c = cells(row)
-        assert f'{c.accuracy} <span class="ci">± {c.accuracy_ci}' in page
-        assert not c.gain or f'{c.gain} <span class="ci">± {c.gain_ci}' in page
+    cells = evaluate_folder(banks, TASK).cells
+    assert len(cells) == 1 + 1 + 1 + 3
+    for cell in cells:
+        for shown in filter(None, [strings.accuracy(cell.accuracy), cell.gain and strings.points(cell.gain)]):
+            assert shown.replace("± ", '<span class="ci">± ') in page
 
 
-def test_the_whole_demo(photo: Path, tmp_path: Path, banks: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, page = run([photo], tmp_path / "out", banks)
-    printed = capsys.readouterr().out
-    assert code == 0
+def test_the_whole_demo(photo: Path, tmp_path: Path, banks: Path) -> None:
+    code, printed, page = run([photo], tmp_path / "out", banks)
+    assert code == 0, printed
     assert_numbers(page, banks)
-    assert page.count("data:image/jpeg") == 1 + demo.K
-    assert "photo &lt;&amp;&gt;.png" in page
-    assert not any(text in page for text in (str(tmp_path), "/home", str(demo.ROOT), "http://", "https://"))
+    assert page.count("data:image/jpeg") == 1 + K
+    assert "photo &lt;&amp;&gt;.png" in page and "<h1>onesdaug: views of one image" in page
+    assert not any(text in page for text in (str(tmp_path), "/home", str(ROOT), "http://", "https://"))
     assert "1S-DAug-3 · pocket" in printed and "docs/pocket.md" in printed
-    assert f"page: {(tmp_path / 'out' / 'index.html').resolve()}" in printed
+    assert f"page: {tmp_path / 'out' / 'report.html'}" in printed
     assert (tmp_path / "out" / "views-shape" / "sheet.png").is_file()
+    result = read_result(tmp_path / "out" / "demo.json")
+    assert result.kind == "demo" and result.cells == tuple(evaluate_folder(banks, TASK).cells)
+    assert str(tmp_path) not in result.model_dump_json()
+    assert all(fact in page for fact in ("f00d", "c0ffee", "metric cosine", "20 images of each of 8 classes"))
 
 
 def test_a_bad_image_loses_neither_the_others_nor_the_table(photo: Path, tmp_path: Path, banks: Path) -> None:
     bad = tmp_path / "bad.jpg"
     bad.write_bytes(b"not a picture")
-    code, page = run([bad, photo], tmp_path / "out", banks)
+    code, _, page = run([bad, photo], tmp_path / "out", banks)
     assert code == 1
     assert_numbers(page, banks)
-    assert page.count("data:image/jpeg") == 1 + demo.K
+    assert page.count("data:image/jpeg") == 1 + K
     assert "<li>bad.jpg: " in page and str(tmp_path) not in page
 
 
 def test_no_image_at_all_still_gives_the_table(tmp_path: Path, banks: Path) -> None:
-    code, page = run([tmp_path / "none.jpg"], tmp_path / "out", banks)
+    code, _, page = run([tmp_path / "none.jpg"], tmp_path / "out", banks)
     assert code == 1
     assert_numbers(page, banks)
-    assert "no views were made (onesdaug augment ended with code 2" in page
+    assert "no views were made: " in page and "none.jpg" in page
 
 
-def test_missing_banks_are_one_line_and_the_views_are_shown(
-    photo: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, page = run([photo], tmp_path / "out", tmp_path / "nothing")
-    lines = [line for line in capsys.readouterr().out.splitlines() if "feature banks" in line]
+def test_missing_banks_are_one_line_and_the_views_are_shown(photo: Path, tmp_path: Path) -> None:
+    code, printed, page = run([photo], tmp_path / "out", tmp_path / "nothing")
     assert code == 1
-    assert len(lines) == 1 and "git checkout -- artifacts/demo" in lines[0] and "demo_bank.py" in lines[0]
-    assert page.count("data:image/jpeg") == 1 + demo.K
+    assert "git checkout -- artifacts/demo" in printed and "demo_bank.py" in printed
+    assert page.count("no feature banks in nothing") == 1
+    assert page.count("data:image/jpeg") == 1 + K
 
 
 def test_a_damaged_bank_costs_only_its_rows(banks: Path, tmp_path: Path) -> None:
@@ -120,8 +136,9 @@ def test_a_damaged_bank_costs_only_its_rows(banks: Path, tmp_path: Path) -> None
         (tmp_path / file.name).write_bytes(file.read_bytes())
     (tmp_path / f"{CLASSIFIER}.shape.safetensors").write_bytes(b"version https://git-lfs")
     found = evaluate_folder(tmp_path, TASK)
+    (panel,) = panels_of(found.cells)
     generated = [f"1S-DAug-{k} · pocket" for k in (1, 2, 3)]
-    assert [r.method for r in found.blocks[0].rows] == ["no views (baseline)", "crop + flip, 3 views", *generated]
+    assert [panel.method(cell) for cell in panel.cells] == ["no views", "crop + flip, K = 3", *generated]
     assert len(found.problems) == 1 and "shape views left out" in found.problems[0]
     assert str(tmp_path) not in found.problems[0]
     (tmp_path / "card.json").write_text('{"banks": [{}]}')
@@ -173,18 +190,18 @@ def test_banks_that_cannot_be_compared_or_shown_are_refused(tmp_path: Path, monk
 
 
 def test_the_sample_photographs_are_there(tmp_path: Path) -> None:
-    assert [Path(p).stem for p in demo.photograph_files(tmp_path)] == list(demo.CREDITS)
-    assert all("CC0" in credit or "public domain" in credit for credit in demo.CREDITS.values())
+    assert [Path(p).stem for p in sample_files(tmp_path)] == list(CREDITS)
+    assert all("CC0" in credit or "public domain" in credit for credit in CREDITS.values())
 
 
 def test_the_embedded_banks_are_what_their_card_says() -> None:
-    if not (demo.BANKS / "card.json").is_file():
+    if not (BANKS / "card.json").is_file():
         pytest.skip("artifacts/demo is not cut yet: benchmarks/demo_bank.py")
-    files = [file for file in demo.BANKS.iterdir() if file.is_file()]
+    files = [file for file in BANKS.iterdir() if file.is_file()]
     assert sum(file.stat().st_size for file in files) < 16_000_000
-    card = json.loads((demo.BANKS / "card.json").read_text())
+    card = json.loads((BANKS / "card.json").read_text())
     assert {file.name for file in files} == {"card.json", *(entry["file"] for entry in card["banks"])}
-    assert all(demo_bank.file_hash(demo.BANKS / entry["file"]) == entry["sha256"] for entry in card["banks"])
+    assert all(demo_bank.file_hash(BANKS / entry["file"]) == entry["sha256"] for entry in card["banks"])
     assert not any(path in json.dumps(card) for path in ("/tmp", "/work", "/home", "/root"))
-    found = evaluate_folder(demo.BANKS, TASK)
-    assert found.problems == () and len(found.blocks) == len(card["heads"])
+    found = evaluate_folder(BANKS, TASK)
+    assert found.problems == [] and {cell.classifier for cell in found.cells} == set(card["heads"])

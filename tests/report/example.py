@@ -8,9 +8,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from onesdaug.statistics import Summary, mean_ci, paired
-from onesdaug.studies.accuracy import KINDS
-from onesdaug.studies.result import (
+from onesdaug.report.records import (
     Answer,
     Cell,
     Claim,
@@ -18,16 +16,17 @@ from onesdaug.studies.result import (
     Gaps,
     Histogram,
     Instance,
-    Made,
     Paper,
     Sheet,
     Simulation,
     Spread,
-    StudyResult,
     Theory,
     Timing,
     Verdict,
 )
+from onesdaug.report.result import Made, StudyResult
+from onesdaug.statistics import Summary, mean_ci, paired
+from onesdaug.studies.kinds.fewshot import KINDS, FewshotStudy
 from onesdaug.studies.spec import Study, load_study
 from tests.conftest import make_image
 
@@ -79,7 +78,7 @@ def fewshot(name: str, data: tuple[str, ...] = ("miniimagenet",)) -> StudyResult
 
 
 def _panel(
-    study: Study, rng: np.random.Generator, data: str, classifier: str, shot: int, level: float
+    study: FewshotStudy, rng: np.random.Generator, data: str, classifier: str, shot: int, level: float
 ) -> Iterator[Cell]:
     def paper(row: str, support: int = 0, query: int = 0) -> Paper | None:
         return study.paper_value(data, classifier, shot, row, support, query)
@@ -224,7 +223,6 @@ def _spread(median: float) -> Spread:
 
 def efficiency(tag: str = "", factor: float = 1.0) -> StudyResult:
     study = load_study("efficiency")
-    assert study.speed is not None
     timings = tuple(
         Timing(
             generator=generator,

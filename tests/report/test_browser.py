@@ -8,10 +8,9 @@ from typing import Any
 
 import pytest
 
-from onesdaug.report import study_page
-from onesdaug.report.page import write
+from onesdaug.studies import page as study_page
 from tests.report import chromium, example
-from tests.report.test_page import full_page, make_block
+from tests.report.test_page import demo_result
 
 # Run by the test from outside, over the protocol: the page itself has no scripts. Everything folded is opened first.
 LOOK = """
@@ -115,7 +114,7 @@ def test_dark_mode_is_dark(browser: chromium.Browser, page: Path) -> None:
 
 
 def test_the_demo_page_fits_too(browser: chromium.Browser, tmp_path: Path) -> None:
-    page = write(full_page(make_block()), tmp_path / "index.html")
+    page = study_page.write([demo_result(tmp_path)], tmp_path, tmp_path / "index.html")
     for width in (320, 390, 1280):
         assert look(browser, page, width)["plots"] == 1
 

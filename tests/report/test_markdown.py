@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from onesdaug.report import strings
-from onesdaug.report.markdown import COMMAND, markdown
+from onesdaug.studies.document import COMMAND, markdown
 from tests.report import example
 
 

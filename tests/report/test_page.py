@@ -1,148 +1,116 @@
-"""The page: self-contained, escaped, and with the very numbers of the evaluation."""
+"""A page of one result that is not the paper's, and photographs with their views beside it."""
 
 from __future__ import annotations
 
-import io
-import re
 from pathlib import Path
 
 import pytest
-import torch
 from PIL import Image
 
-from onesdaug.fewshot.bank import BankInfo, FeatureBank
-from onesdaug.fewshot.evaluate import Task, ViewUse, evaluate
-from onesdaug.fewshot.heads import ProtoNet
-from onesdaug.report.page import FULL_FIGURES, Page, render, write
-from onesdaug.report.pictures import Gallery, PhotoRow, Picture, data_uri, gallery
-from onesdaug.report.plot import gain_plots
-from onesdaug.report.table import Block, Origin, cells, terminal_table, to_row
+from onesdaug.report.pictures import embed, save_thumbnail
+from onesdaug.report.records import Cell, Photograph
+from onesdaug.report.result import StudyResult, read_result
+from onesdaug.report.strings import accuracy, points, relative
+from onesdaug.statistics import Paired, Summary
+from onesdaug.studies.context import Settings, StudyContext
+from onesdaug.studies.kinds.demo.photographs import make_photographs
+from onesdaug.studies.page import render
 from tests.conftest import make_image
-from tests.jobs.fake import Fake, make
+from tests.jobs.fake import Fake
+from tests.report.example import MADE
 from tests.report.structure import parse
 
 HOSTILE = "<script>alert('x')</script>&\"\udcff.png"
 
 
-def make_block() -> Block:
-    rng = torch.Generator().manual_seed(0)
-    centres = torch.randn(6, 1, 1, 8, generator=rng)
-    features = (centres + torch.randn(6, 30, 4, 8, generator=rng)).flatten(0, 1)
-    views = {"source": "pocket", "k": 3, "generator": "f00d", "config": {"noise_level": 0.5, "shape": {"rotate": 20}}}
-    info = BankInfo(tuple("abcdef"), tuple(f"a/{i}" for i in range(180)), "data", "encoder<1>", views, 7, "c0ffee")
-    bank = FeatureBank(features, torch.arange(6).repeat_interleave(30), info)
-    results = evaluate(bank, ProtoNet(), [Task(episodes=60)], [ViewUse(n, n) for n in (1, 2, 3)])
-    rows = tuple(to_row("pocket", result) for result in results)
-    return Block("some <classifier>", "protonet", "a part & more", rows, (Origin("pocket", info, 0.0123),))
+def demo_result(folder: Path) -> StudyResult:
+    """As the demo leaves it, with names that try to break out."""
+    make_image(1, (40, 30)).save(folder / "small.jpg")
+    where = {"data": "a part & more", "classifier": "some <classifier>", "shot": 1}
+    views = {"kind": "generative", "generator": "pocket", "label": "1S-DAug", "row": "pocket", "noise_level": 0.85}
+    cells = [Cell(**where, row="none", label="no views", kind="baseline", accuracy=Summary(0.5, 0.01, 60))]
+    cells += [
+        Cell(**where, **views, support=k, query=k, accuracy=Summary(0.5 + 0.01 * k, 0.01, 60), gain=gain)
+        for k in (1, 2, 3)
+        for gain in [Paired(0.01 * k, 0.004, 0.01, 0.02 * k, 60)]
+    ]
+    photograph = Photograph(name=HOSTILE, credit="CC0", note="40 × 30", pictures=(("original", "small.jpg"),))
+    return StudyResult(
+        study="demo",
+        kind="demo",
+        title="views of one image",
+        paper="none",
+        about="What it is.",
+        made=MADE,
+        cells=tuple(cells),
+        photographs=(photograph,),
+        notes=("run `onesdaug augment <i>`",),
+        missing=(f"{HOSTILE}: is empty", "<b>gone</b>"),
+    )
 
 
-@pytest.fixture(scope="module")
-def block() -> Block:
-    return make_block()
+@pytest.fixture
+def page(tmp_path: Path) -> str:
+    return render([demo_result(tmp_path)], tmp_path)
 
 
-def full_page(block: Block) -> Page:
-    image = make_image(1, (40, 30))
-    pictures = tuple(Picture(name, data_uri(image), image.size) for name in ("original", "tweaked", "view 1"))
-    rows = (PhotoRow(HOSTILE, "CC0", "40 × 30", pictures),)
-    shown = Gallery(rows, (f"{HOSTILE}: is empty",), 3, "shape")
-    return Page("onesdaug augment '<i>'", shown, (block,), ("<b>gone</b>",), "abc123", {"device": "cpu"})
-
-
-def test_the_page_needs_nothing_beside_it_and_runs_nothing(block: Block) -> None:
-    text = render(full_page(block))
-    found = parse(text)
+def test_it_needs_nothing_beside_it_and_runs_nothing(page: str) -> None:
+    found = parse(page)
     assert {"h1", "table", "svg", "img", "details"} <= found.seen
-    assert not {"script", "iframe", "object", "b", "i", "classifier"} & found.seen
+    assert not {"script", "iframe", "object", "b", "i", "classifier", "nav"} & found.seen
     assert found.fetched and all(uri.startswith("data:") for uri in found.fetched)
-    assert "url(" not in text and "@import" not in text and "http://" not in text and "https://" not in text
-    assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
-    assert FULL_FIGURES in text and "$" not in text.replace("$ onesdaug", "")
+    assert "url(" not in page and "@import" not in page and "http://" not in page
+    assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page
+    assert "<h1>views of one image</h1>" in page and "<h2>" not in page  # no second heading says the same
 
 
-def test_names_are_escaped(block: Block) -> None:
-    text = render(full_page(block))
-    assert "<script" not in text
-    assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&amp;&quot;?.png" in text
-    assert "&lt;b&gt;gone&lt;/b&gt;" in text and "3 more images" in text
+def test_names_are_escaped(page: str) -> None:
+    assert "<script" not in page and "<code>onesdaug augment &lt;i&gt;</code>" in page
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&#34;?.png" in page
+    assert "&lt;b&gt;gone&lt;/b&gt;" in page
 
 
-def test_the_numbers_are_those_of_the_evaluation(block: Block) -> None:
-    table = [row for row in parse(render(full_page(block))).rows if "±" in "".join(row)]
-    assert len(table) == len(block.rows) == 4
-    for shown, row in zip(table, block.rows, strict=True):
-        result = row.result
-        assert shown[:2] == [row.method, f"{100 * result.accuracy.mean:.2f} ± {100 * result.accuracy.ci95:.2f}"]
-        gain = result.gain
-        if gain is None:
-            assert shown[2:] == ["–", "–"]
-        else:
-            assert shown[2] == f"{100 * gain.difference:+.2f} ± {100 * gain.ci95:.2f}"
-            assert shown[3] == f"{100 * gain.relative_gain:+.2f} %"
-    assert table[0][0] == "no views (baseline)" and table[3][0] == "1S-DAug-3 · pocket"
+def test_the_numbers_are_those_of_the_result(page: str, tmp_path: Path) -> None:
+    table = [row for row in parse(page).rows if "±" in "".join(row)]
+    cells = demo_result(tmp_path).cells
+    assert [row[0] for row in table] == ["no views", *(f"1S-DAug-{k} · pocket, noise 0.85" for k in (1, 2, 3))]
+    for shown, cell in zip(table, cells, strict=True):
+        assert shown[1] == accuracy(cell.accuracy)
+        if cell.gain is not None:
+            assert shown[2] == points(cell.gain) and f"{shown[3]} %" == relative(cell.gain.relative_gain)
 
 
-def test_what_made_them_is_said(block: Block) -> None:
-    text = render(full_page(block))
-    for fact in ("f00d", "c0ffee", "abc123", "a part &amp; more", "60, fingerprint", "noise_level 0.5", "rotate 20"):
-        assert fact in text
-    assert "pocket 1.23." in text  # the luck of the part, in points
+def test_a_result_survives_its_file(tmp_path: Path) -> None:
+    result = demo_result(tmp_path).model_copy(update={"missing": ()})
+    photograph = result.photographs[0].model_copy(update={"name": "a.png"})
+    result = result.model_copy(update={"photographs": (photograph,)})
+    assert read_result(result.save(tmp_path)) == result
 
 
-def test_the_plot_shows_the_same_gains_to_scale(block: Block) -> None:
-    plot = gain_plots([block])[0]
-    dots = [float(x) for x in re.findall(r'<circle class="dot" cx="([\d.]+)"', plot)]
-    zero = re.search(r'class="zero" x1="([\d.]+)"', plot)
-    assert zero is not None
-    gains = [row.result.gain.difference for row in block.rows if row.result.gain is not None]
-    ratios = [(x - float(zero[1])) / gain for x, gain in zip(dots, gains, strict=True)]
-    assert ratios == pytest.approx([ratios[0]] * 3, rel=0.05)
-    assert all(f"{cells(row).gain} ± {cells(row).gain_ci}" in plot for row in block.rows[1:])
-    whiskers = [float(x) for x in re.findall(r"[MH]([\d.]+)", plot)]
-    assert 0 <= min(whiskers) <= max(whiskers) <= 360
-    assert gain_plots([Block("x", "h", "d", block.rows[:1], block.origins)]) == [""]
-
-
-def test_terminal_and_page_show_the_same_strings(block: Block) -> None:
-    from rich.console import Console
-
-    console = Console(width=120, file=io.StringIO())
-    with console.capture() as captured:
-        console.print(terminal_table([block]))
-    text = captured.get()
-    for row in block.rows:
-        c = cells(row)
-        assert f"{c.accuracy} ± {c.accuracy_ci}" in text and c.method in text and c.gain in text
-    assert "5-way 1-shot, 15 queries a class, 60 episodes, seed 0" in text
-
-
-def test_an_empty_page_still_says_so(tmp_path: Path) -> None:
-    path = write(Page(), tmp_path / "deep" / "index.html")
-    text = path.read_text(encoding="utf-8")
-    parse(text)
-    assert "No views to show." in text and "No evaluation." in text
-    assert [p.name for p in path.parent.iterdir()] == ["index.html"]
-
-
-def test_a_gallery_of_what_a_job_left(tmp_path: Path) -> None:
-    photos, out = tmp_path / "photos", tmp_path / "views"
+def test_photographs_are_made_and_a_bad_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos, out = tmp_path / "photos", tmp_path / "out"
     photos.mkdir()
     images = {name: make_image(n, (40, 30)) for n, name in enumerate(("good", "bad"))}
     for name, image in images.items():
         image.save(photos / f"{name}.png")
     (photos / "empty.png").touch()
-    make(photos, out, Fake(bad=[images["bad"]]), k=2, save_aug=True)
-    shown = gallery(out, [photos], 2, {"good": "CC0"})
-    assert [row.name for row in shown.rows] == ["good.png"]
-    row = shown.rows[0]
-    assert [p.caption for p in row.pictures] == ["original", "tweaked", "view 1", "view 2"]
-    assert (row.credit, row.note) == ("CC0", "40 × 30 · 14 steps from t = 651, noise level 0.7 · 0.1 s a view")
-    assert shown.generator == "fake" and row.pictures[1].uri == row.pictures[0].uri != row.pictures[2].uri
-    assert shown.problems == (
-        "bad.png: RuntimeError: this image breaks the network",
-        "empty.png: is empty (0 bytes)",
-    )
+    context = StudyContext(Settings(work=tmp_path / "work", images=(str(photos),), device="cpu"))
+    monkeypatch.setattr(context, "augmenter", lambda *_: Fake(bad=[images["bad"]]))
+    shown, notes, problems = make_photographs("fake", "paper", 2, context, out)
+    (row,) = shown
+    assert row.name == "good.png" and [caption for caption, _ in row.pictures] == [
+        "original",
+        "tweaked",
+        "view 1",
+        "view 2",
+    ]
+    assert row.note == "40 × 30 · 14 steps from t = 651, noise level 0.7 · 0.1 s a view"
+    uris = [embed(out, file, caption).uri for caption, file in row.pictures]
+    assert uris[0] == uris[1] != uris[2] and all(uri.startswith("data:image/jpeg;base64,") for uri in uris)
+    assert problems == ["bad.png: RuntimeError: this image breaks the network", "empty.png: is empty (0 bytes)"]
+    assert notes == ["The views to look at: `onesdaug augment photos -o views --model fake --preset paper --k 2`."]
 
 
-def test_pictures_are_small() -> None:
-    assert len(data_uri(Image.effect_noise((3000, 2000), 80).convert("RGB"))) < 120_000
+def test_thumbnails_are_small(tmp_path: Path) -> None:
+    save_thumbnail(Image.effect_noise((3000, 2000), 80).convert("RGB"), tmp_path / "small.jpg")
+    assert (tmp_path / "small.jpg").stat().st_size < 90_000

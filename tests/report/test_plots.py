@@ -13,8 +13,8 @@ from onesdaug.report.panels import panels, series_name
 from onesdaug.report.plots_ablation import noise_curve, parts_plot
 from onesdaug.report.plots_theory import class_gains, norm_histogram, plane, simulation_plot
 from onesdaug.report.plots_time import time_plot
+from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import points
-from onesdaug.studies.result import StudyResult
 from tests.report import example
 
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from onesdaug.report.markdown import COMMAND, DOCUMENT, FOLDER, markdown
-from onesdaug.studies.accuracy import verdict_of
-from onesdaug.studies.result import Cell, Instance, StudyResult, read_result, read_results
-from onesdaug.studies.spec import Ref, load_study
+from onesdaug.report.records import Cell, Instance
+from onesdaug.report.result import StudyResult, read_result, read_results
+from onesdaug.studies.document import COMMAND, DOCUMENT, FOLDER, markdown
+from onesdaug.studies.kinds.fewshot.claims import Ref, verdict_of
+from onesdaug.studies.spec import load_study
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -75,7 +76,7 @@ def test_what_the_results_say_of_classifiers_is_what_the_cards_say() -> None:
     import json
 
     from onesdaug.fewshot.checkpoint import load_head
-    from onesdaug.studies.classifiers import describe
+    from onesdaug.studies.provenance import describe
 
     checked = 0
     for result in read_results(REPOSITORY / FOLDER):

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from onesdaug.report import strings
-from onesdaug.report.study_page import IN_SHORT, render, write, write_report
-from onesdaug.report.study_section import anchor
+from onesdaug.report.records import Sheet
+from onesdaug.report.result import StudyResult, read_result, read_results
 from onesdaug.statistics import Paired
-from onesdaug.studies.result import Sheet, StudyResult, read_result, read_results
+from onesdaug.studies.page import IN_SHORT, anchor, render, write, write_report
 from tests.conftest import make_image
 from tests.report import example
 from tests.report.structure import parse
@@ -109,7 +109,7 @@ def test_whatever_stands_in_a_file_is_escaped(folder: Path) -> None:
     )
     text = render([hostile], folder)
     assert "script" not in parse(text).seen and "<script" not in text
-    assert "&lt;script&gt;alert(&#x27;x&#x27;)&lt;/script&gt;&amp;&quot;$title`" in text
+    assert "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;&#34;$title`" in text
 
 
 def test_a_picture_that_cannot_be_shown_costs_only_its_place(tmp_path: Path) -> None:

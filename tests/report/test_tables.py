@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from onesdaug.report import strings
 from onesdaug.report.claims import by_verdict, came_out, tally
@@ -17,12 +19,15 @@ from onesdaug.report.panels import (
     panels,
     told_episodes,
 )
-from onesdaug.report.tables_cost import answer_table, timing_table
-from onesdaug.report.tables_fewshot import QUOTED, beside_others, glance, grid, in_full
-from onesdaug.report.tables_theory import simulation_table, theory_tables
-from onesdaug.report.tabular import Entry, Line, Table, plain, to_html, to_markdown
+from onesdaug.report.records import Claim, Instance
+from onesdaug.report.table import Entry, Line, Table, plain, to_csv, to_latex, to_markdown
+from onesdaug.report.terminal import to_rich
 from onesdaug.statistics import Paired, Summary, paired
-from onesdaug.studies.result import Claim, Instance
+from onesdaug.studies.kinds.efficiency import timing_table
+from onesdaug.studies.kinds.fewshot.tables import QUOTED, beside_others, glance, grid, in_full
+from onesdaug.studies.kinds.pope import answer_table
+from onesdaug.studies.kinds.theory.tables import simulation_table, theory_tables
+from onesdaug.studies.page import render
 from tests.report import example
 from tests.report.structure import parse
 
@@ -249,10 +254,11 @@ def test_theory_timings_and_answers() -> None:
     assert timing_table(()) is None and answer_table(()) is None and simulation_table(()) is None
 
 
-def test_html_and_markdown_of_a_table_escape_and_agree() -> None:
+def test_every_rendering_of_a_table_escapes_and_agrees(tmp_path: Path) -> None:
     lines = (Line("<b>group</b>"), Line("a | b", (Entry("1.00 ± 0.10", ("<i>note</i>",), "up"), Entry())))
     table = Table("x & y", ("<name>", "value", "other"), lines, "a *note*")
-    page = to_html(table)
+    stored = example.pope().model_copy(update={"kind": "of nobody here", "tables": (table,)})
+    page = render([stored], tmp_path)  # a result of a kind that is not installed shows the tables it holds
     rows = parse(page).rows
     assert rows[1] == ["<b>group</b>"] and rows[2] == ["a | b", "1.00 ± 0.10<i>note</i>", "–"]
     assert "<b>" not in page and "<i>" not in page and 'class="up"' in page
@@ -260,6 +266,20 @@ def test_html_and_markdown_of_a_table_escape_and_agree() -> None:
     assert "| a \\| b | 1.00 ± 0.10<br>&lt;i>note&lt;/i> | – |" in document
     assert "x &amp; y" in document and "\\*note\\*" in document
     assert plain("two\nlines \udcff") == "two lines ?"
+    screen = Console(width=80)
+    with screen.capture() as captured:
+        screen.print(to_rich(table))
+    assert all(text in captured.get() for text in ("<b>group</b>", "1.00 ± 0.10", "<i>note</i>", "x & y", "a *note*"))
+    assert to_csv([("x.json", table)]).splitlines() == [
+        "source,table,row,column,value,ci95,remarks",
+        "x.json,x & y,<b>group</b>: a | b,value,1.00,0.10,<i>note</i>",
+    ]
+    made = to_latex(Table("", ("50 %", "$_#"), (Line("a & b"), Line("c~{}", (Entry("1 ± 2", ("n^2",)),)))))
+    assert made.splitlines()[1:-2] == [
+        r"\toprule 50 \% & \$\_\# \\ \midrule",
+        r"\multicolumn{2}{l}{\textbf{a \& b}} \\",
+        r"c\textasciitilde{}\{\} & 1 $\pm$ 2 (n\textasciicircum{}2) \\",
+    ]
 
 
 def test_the_papers_intervals_stand_for_so_many_episodes() -> None:

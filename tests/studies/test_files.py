@@ -10,11 +10,11 @@ import pytest
 
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.errors import ConfigError, DataError
+from onesdaug.report.result import StudyResult, read_result, read_results
 from onesdaug.statistics import mean_ci, paired
-from onesdaug.studies.accuracy import Block, weigh
-from onesdaug.studies.result import StudyResult, read_result, read_results
+from onesdaug.studies.kinds.fewshot.claims import ClaimSpec, EpisodeScores, Ref, weigh
 from onesdaug.studies.run import run
-from onesdaug.studies.spec import ClaimSpec, Ref, load_study, names
+from onesdaug.studies.spec import load_study, names
 from tests.studies.world import World
 
 # -- the files themselves ---------------------------------------------------------------------------------------------
@@ -55,7 +55,9 @@ def test_every_table_shows_the_papers_operating_point(name: str) -> None:
         assert config.noise_level == AugmentConfig().noise_level == 0.7 and config.noise_map == "strength"
         assert table(schedule, config.solver, config.steps, 0.7, "strength").t0 == 699  # as img2img at 0.7 of 1,000
         assert config.guidance == preset(generator).guidance and config.mode == preset(generator).mode
-    assert not any(ref.row == "generated" for claim in study.claims for ref in (*claim.better, claim.than))
+    assert not any(
+        ref.row == "generated" for claim in getattr(study, "claims", ()) for ref in (*claim.better, claim.than)
+    )
 
 
 def test_both_maps_run_the_same_steps_at_noise_level_1() -> None:
@@ -76,19 +78,19 @@ def test_both_maps_run_the_same_steps_at_noise_level_1() -> None:
 def test_traditional_edits_are_judged_on_the_papers_own() -> None:
     for name in names():
         study = load_study(name)
-        for claim in study.claims:
+        for claim in getattr(study, "claims", ()):
             if "raditional" in claim.says:
                 rows = [ref.row for ref in (*claim.better, claim.than)]
                 assert "traditional" in rows and "crop-flip" not in rows and "shape" not in rows
 
 
 def test_no_sentence_of_a_file_says_how_a_classifier_was_trained_or_is_scored() -> None:
-    """That is read off the cards (`studies/classifiers.py`), so that it cannot drift; captions are measured."""
+    """That is read off the cards (`studies/provenance.py`), so that it cannot drift; captions are measured."""
     import re
 
     for name in names():
         study = load_study(name)
-        for text in (study.title, study.about, *(figure.shows for figure in study.figures)):
+        for text in (study.title, study.about, *(figure.shows for figure in getattr(study, "figures", ()))):
             assert not re.search(r"cosine|uclidean|trained for|trained on episodes|faithful|stays", text), (name, text)
 
 
@@ -119,7 +121,7 @@ def test_what_is_said_of_a_classifier_is_what_its_card_says(
     checkpoint: str, metric: dict[str, str], told: str
 ) -> None:
     from onesdaug.fewshot.checkpoint import load_head
-    from onesdaug.studies.classifiers import describe
+    from onesdaug.studies.provenance import describe
     from onesdaug.studies.spec import Classifier
 
     folder = Path(__file__).parents[2] / "artifacts" / "fewshot" / checkpoint
@@ -186,13 +188,13 @@ def test_birds_are_studied_with_the_preset_for_them() -> None:
 # -- claims -----------------------------------------------------------------------------------------------------------
 
 
-def block(**scores: float) -> Block:
+def block(**scores: float) -> EpisodeScores:
     """A block with these mean accuracies, every episode a little off."""
     rng = np.random.default_rng(0)
-    found = Block("data", "classifier", 1)
-    found.scores["none", "", 0, 0] = 0.5 + rng.normal(0, 0.01, 50)
+    found = EpisodeScores("data", "classifier", 1)
+    found.by_row["none", "", 0, 0] = 0.5 + rng.normal(0, 0.01, 50)
     for generator, mean in scores.items():
-        found.scores["generated", generator, 1, 1] = mean + rng.normal(0, 0.01, 50)
+        found.by_row["generated", generator, 1, 1] = mean + rng.normal(0, 0.01, 50)
     return found
 
 
@@ -210,12 +212,12 @@ def test_a_claim_is_tested_for_every_generator() -> None:
 
 def test_a_claim_without_generators_is_tested_once_and_one_without_rows_not_at_all() -> None:
     between = block(good=0.6, bad=0.4)
-    between.scores["crop-flip", "", 1, 1] = between.baseline + 0.02
+    between.by_row["crop-flip", "", 1, 1] = between.baseline + 0.02
     crop = ClaimSpec(says="edits hurt", better=(Ref(row="none"),), than=Ref(row="crop-flip", support=1, query=1))
     claim = weigh(crop, [between])
     assert len(claim.instances) == 1 and claim.verdict == "differs"
-    assert claim.instances[0].difference == paired(between.baseline, between.scores["crop-flip", "", 1, 1])
-    bare = weigh(CLAIM, [Block("data", "classifier", 1, {("none", "", 0, 0): between.baseline})])
+    assert claim.instances[0].difference == paired(between.baseline, between.by_row["crop-flip", "", 1, 1])
+    bare = weigh(CLAIM, [EpisodeScores("data", "classifier", 1, {("none", "", 0, 0): between.baseline})])
     assert bare.verdict == "not tested here" and not bare.instances
 
 
@@ -240,7 +242,7 @@ def test_a_claim_about_the_papers_models_is_not_tested_on_others() -> None:
 def test_no_worse_is_tested_as_such(shift: float, margin: float, verdict: str) -> None:
     between = block(good=0.5)
     noise = np.random.default_rng(1).normal(0, 0.01, 50)
-    between.scores["generated", "good", 1, 1] = between.baseline + shift + noise - noise.mean()
+    between.by_row["generated", "good", 1, 1] = between.baseline + shift + noise - noise.mean()
     claim = weigh(CLAIM.model_copy(update={"margin": margin}), [between])
     assert claim.verdict == verdict and claim.margin == margin
 
@@ -251,21 +253,21 @@ def test_what_matters_most_has_to_cost_more_than_everything_else() -> None:
     most = ClaimSpec(says="x", better=(ref["weight"], ref["tweak"]), than=ref["condition"])
     found = block()
     for name, mean in (("condition", 0.40), ("weight", 0.45), ("tweak", 0.60)):
-        found.scores[name, "g", 1, 1] = found.baseline - 0.5 + mean
+        found.by_row[name, "g", 1, 1] = found.baseline - 0.5 + mean
     claim = weigh(most, [found])
     assert claim.verdict == "agrees" and claim.instances[0].row == "weight"
     assert claim.instances[0].difference.difference == pytest.approx(0.05)
-    found.scores["weight", "g", 1, 1] = found.baseline - 0.5 + 0.35  # another change costs more
+    found.by_row["weight", "g", 1, 1] = found.baseline - 0.5 + 0.35  # another change costs more
     assert weigh(most, [found]).verdict == "differs"
 
 
 def test_seeds_are_rows_of_scores() -> None:
     found = block(good=0.5)
     rng = np.random.default_rng(2)
-    found.scores["generated", "good", 1, 1] = 0.52 + rng.normal(0, 0.02, (3, 1)) + rng.normal(0, 0.01, (3, 50))
+    found.by_row["generated", "good", 1, 1] = 0.52 + rng.normal(0, 0.02, (3, 1)) + rng.normal(0, 0.01, (3, 50))
     difference = weigh(CLAIM, [found]).instances[0].difference
     assert (difference.seeds, difference.n) == (3, 50)
-    alone = paired(found.scores["generated", "good", 1, 1][0], found.baseline)
+    alone = paired(found.by_row["generated", "good", 1, 1][0], found.baseline)
     assert difference.ci95 > alone.ci95
 
 
@@ -283,7 +285,8 @@ def test_results_of_other_kinds_are_left_alone_and_broken_ones_named(world: Worl
 
 def test_a_mean_of_nothing_survives_json(tmp_path: Path) -> None:
     """A relative gain over a baseline of 0 is not a number."""
-    from onesdaug.studies.result import Cell, Made
+    from onesdaug.report.records import Cell
+    from onesdaug.report.result import Made
 
     zero, some = np.zeros(4), np.array([0.1, 0.2, 0.1, 0.3])
     made = Made(command="", commit="", date="", machine={}, seconds={}, seeds={}, data={})

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from onesdaug.studies.result import StudyResult, read_result
+from onesdaug.report.result import StudyResult, read_result
 from onesdaug.studies.run import Outcome, run
 from onesdaug.studies.spec import load_study
 from tests.studies.world import CLASSES, IMAGES, World
@@ -267,10 +267,11 @@ def test_studies_share_banks_and_a_rerun_makes_nothing(
     def never(*_: object, **__: object) -> None:
         raise AssertionError("made again")
 
-    import onesdaug.studies.workshop as workshop
+    import onesdaug.studies.banks as banks_module
+    import onesdaug.studies.context as context
 
-    monkeypatch.setattr(workshop, "embed_all", never)
-    monkeypatch.setattr(workshop, "load_split", never)  # no image is decoded
+    monkeypatch.setattr(banks_module, "embed_all", never)
+    monkeypatch.setattr(context, "load_split", never)  # no image is decoded
     again = run(["main", "grid", "theory"], settings, tmp_path / "b", "")
     for (before, _), (after, _) in zip(first.results, again.results, strict=True):
         assert before.cells == after.cells and before.theory == after.theory
@@ -284,9 +285,9 @@ def test_studies_share_banks_and_a_rerun_makes_nothing(
 
 def test_a_killed_run_goes_on(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import onesdaug.fewshot.embed as embed
-    import onesdaug.studies.workshop as workshop
+    import onesdaug.studies.banks as banks
 
-    monkeypatch.setitem(workshop.CHUNK, "cpu", 40)
+    monkeypatch.setitem(banks.CHUNK, "cpu", 40)
     settings, encode, seen = world.settings(tmp_path / "work"), embed._encode, []
 
     def dies(*args: object) -> object:

@@ -7,7 +7,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from onesdaug.augment.operator import Augmenter
-from onesdaug.bench.clock import repeat
+from onesdaug.common.clock import repeat
 
 
 def matmul_limit(device: torch.device, dtype: torch.dtype, seconds: float) -> tuple[float, float]:

@@ -12,12 +12,12 @@ from typing import Any
 import torch
 
 from onesdaug.augment.operator import Augmenter
-from onesdaug.bench.clock import Timed, repeat
 from onesdaug.bench.subject import Subject
+from onesdaug.common.clock import Timed, repeat
 from onesdaug.common.devices import reset_peak_memory
 from onesdaug.generators.speed import switches
-from onesdaug.studies.result import Spread, Timing
-from onesdaug.studies.spec import Speed
+from onesdaug.report.records import Timing
+from onesdaug.studies.kinds.efficiency import Speed, time_views, to_timing
 
 Record = dict[str, Any]
 _BATCHES = 4  # in one call, where rates are measured on a GPU
@@ -38,32 +38,13 @@ def efficiency(subject: Subject, grid: Speed, batch: int, seconds: float) -> Ite
             reset_peak_memory(subject.device)
             one = views(single, images[:1], share)
             memory = single.peak_memory_mb()
-            assert single.table is not None
-            yield Timing(
-                generator=subject.name,
-                solver=single.config.solver,
-                steps=steps,
-                noise_level=level,
-                steps_run=len(single.table),
-                eager=Spread.of(one.each),
-                batch=batch,
-                batch_seconds=views(many, images, share).sustained / batch,
-                peak_memory_mb=memory,
-                paper=grid.paper.get(f"{solver} {level:g}"),
-            )
+            yield to_timing(single, subject.name, grid, one, batch, views(many, images, share).sustained, memory)
 
 
 def views(augmenter: Augmenter, images: torch.Tensor, seconds: float, k: int = 1) -> Timed:
-    """Calls of the whole operator; images are known by name, and each call's seeds are others."""
-    number = iter(range(10**9))
-
-    def call() -> torch.Tensor:
-        turn = next(number)
-        return augmenter.tensors(images, k, seeds=[f"{turn}:{i}" for i in range(len(images))])
-
-    # shapes are recorded when they are met a second time: in the first call already, if it has several batches
+    """Shapes are recorded when they are met a second time: in the first call already, if it has several batches."""
     again = augmenter.stages.engine.records and len(images) * k <= augmenter.batch_size
-    return repeat(call, augmenter.device, seconds, warm_ups=2 if again else 1)
+    return time_views(augmenter, images, seconds, k, warm_ups=2 if again else 1)
 
 
 def rate(subject: Subject, batch: int, seconds: float, **settings: Any) -> Record:

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from onesdaug.bench.clock import repeat
 from onesdaug.bench.random_sd import SCHEDULER, Parts, random_parts
 from onesdaug.bench.subject import Subject
+from onesdaug.common.clock import repeat
 from onesdaug.common.hub import loading
 from onesdaug.data.pixels import to_pil
 from onesdaug.errors import ConfigError

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from onesdaug.common.files import write_text
 from onesdaug.common.progress import log, progress
 from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.errors import ConfigError
+from onesdaug.report.result import Made, StudyResult
 from onesdaug.studies.spec import load_study
 
 Log = Callable[[str], None]
@@ -85,7 +86,23 @@ class Bench:
 
     def write(self) -> None:
         if self.out is not None:
-            write_text(self.out, json.dumps(rounded(self.result), indent=1) + "\n")
+            write_text(self.out, self.as_result().model_dump_json(indent=1) + "\n")
+
+    def as_result(self) -> StudyResult:
+        """All that is known, as every study leaves it."""
+        about, took = rounded(self.result), self.result.get("took", {})
+        made = Made(
+            command=about["command"],
+            commit=about["commit"],
+            date=datetime.now(UTC).date().isoformat(),
+            machine={name: str(value) for name, value in about["machine"].items()},
+            seconds=took,
+            seeds={},
+            data={},
+        )
+        title = f"What a view costs: {self.subject.name}"
+        words = {"study": "bench", "kind": "bench", "title": title, "paper": "none", "about": about["what"]}
+        return StudyResult(**words, made=made, details=about)
 
     def _sizes(self) -> tuple[int, ...]:
         return tuple(dict.fromkeys((1, self.subject.augmenter(0).batch_size)))
@@ -118,7 +135,6 @@ class Bench:
 
     def efficiency(self, batch: int, seconds: float) -> list[dict[str, Any]]:
         grid = load_study("efficiency").speed
-        assert grid is not None
         return [timing.model_dump(mode="json") for timing in measure.efficiency(self.subject, grid, batch, seconds)]
 
     def growth(self, batch: int, seconds: float, most: int) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -42,6 +42,8 @@ def bench(
     from onesdaug.augment.config import preset as settings_of
     from onesdaug.augment.operator import default_preset
     from onesdaug.bench.run import Bench
+    from onesdaug.report.terminal import print_parts
+    from onesdaug.studies.kind import shown_by
 
     name = preset or ("paper-fast" if wanted.random_weights else default_preset(wanted.model))
     if folder_images:
@@ -50,7 +52,7 @@ def bench(
         plan = replace(plan, only=(*plan.only, "peer"))
     made = Bench(wanted, settings_of(name), output, command())
     result = made.run(plan)
-    show(result)
+    print_parts(shown_by(made.as_result()), results_screen(140))
     if plot is not None:
         from onesdaug.bench.plot import growth_plot
 
@@ -59,63 +61,3 @@ def bench(
         write_text(plot, growth_plot(result["growth"]))
     if result.get("failed"):
         raise typer.Exit(1)
-
-
-def show(result: dict[str, Any]) -> None:
-    """The numbers as tables on stdout."""
-    from rich.table import Table
-
-    screen = results_screen(140)
-    machine = result["machine"]
-    screen.print(f"{machine['device']}, {machine['dtype']}, compile {result['model']['compile']}", markup=False)
-    screen.print(result["what"], markup=False, highlight=False)
-    if limit := result.get("limit"):
-        screen.print(
-            f"limit: {limit['flops_per_view'] / 1e9:.4g} GFLOP per view, matrix products at "
-            f"{limit['matmul_flops_per_second'] / 1e12:.3g} TFLOP/s: {limit['views_per_second']:.4g} views/s",
-            markup=False,
-        )
-    rates = Table("what", "batch", "views/s", "s per call", "first call, s", "of the limit", "peak MB")
-    for row in (*result.get("batches", ()), *result.get("peer", ())):
-        share, memory = row.get("share_of_limit"), row.get("peak_memory_mb")
-        rates.add_row(
-            row.get("what", "onesdaug"), str(row["batch"]), f"{row['views_per_second']:.4g}",
-            f"{row['latency_seconds']:.4g}", f"{row['first_seconds']:.3g}",
-            "" if share is None else f"{100 * share:.1f} %", "" if memory is None else f"{memory:.0f}",
-        )  # fmt: skip
-    if rates.rows:
-        screen.print(rates)
-    if parts := result.get("stages"):
-        shares = parts.get("share_of_limit", {})
-        table = Table("stage", f"s, batch {parts['batch']}", "of the whole", "of the limit")
-        for name in ("encode", "tokens", "denoise", "decode", "host"):
-            share = f"{100 * shares[name]:.1f} %" if name in shares else ""
-            table.add_row(name, f"{parts[name]:.4g}", f"{100 * parts[name] / parts['whole']:.1f} %", share)
-        screen.print(table)
-    if timings := result.get("efficiency"):
-        table = Table("solver", "noise", "steps run", "s/image", "s/image, many", "paper, s")
-        for t in timings:
-            paper = "" if t["paper"] is None else f"{t['paper']:.2f}"
-            row = (
-                f"{t['noise_level']:g}",
-                str(t["steps_run"]),
-                f"{t['eager']['median']:.4g}",
-                f"{t['batch_seconds']:.4g}",
-            )
-            table.add_row(t["solver"], *row, paper)
-        screen.print(table)
-    if growth := result.get("growth"):
-        screen.print(
-            f"cost against proportional: {growth['over_k_linearity']:.3f} over K, "
-            f"{growth['over_images_linearity']:.3f} over images; peak memory "
-            f"{growth['over_images'][0]['peak_memory_mb']:.0f} → {growth['over_images'][-1]['peak_memory_mb']:.0f} MB",
-            markup=False,
-        )
-    if job := result.get("folder"):
-        screen.print(
-            f"folder of {job['images']} pictures: {job['views_per_second']:.4g} views/s, "
-            f"{100 * job['share_of_in_memory']:.1f} % of the rate in memory",
-            markup=False,
-        )
-    for name, reason in result.get("failed", {}).items():
-        screen.print(f"{name} failed: {reason}", markup=False)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,7 +18,7 @@ from onesdaug.errors import ConfigError
 if TYPE_CHECKING:
     from onesdaug.data.dataset import Dataset
     from onesdaug.fewshot.bank import FeatureBank
-    from onesdaug.fewshot.evaluate import Result, Task, ViewUse
+    from onesdaug.fewshot.evaluate import Task, ViewUse
     from onesdaug.fewshot.heads import Head
 
 app = typer.Typer(
@@ -115,10 +113,12 @@ def evaluate(
     """Accuracy on N-way K-shot episodes, with 95 % intervals, and the paired gain over the baseline."""
     import time
 
-    from onesdaug.common.provenance import commit
     from onesdaug.fewshot.bank import FeatureBank
     from onesdaug.fewshot.evaluate import Task
     from onesdaug.fewshot.evaluate import evaluate as score
+    from onesdaug.report.terminal import print_parts
+    from onesdaug.studies.kind import shown_by
+    from onesdaug.studies.kinds import evaluation
 
     started = time.perf_counter()
     features = FeatureBank.load(bank)
@@ -127,18 +127,17 @@ def evaluate(
     uses = _uses(features, support_views, query_views, curve, original_weight)
     tasks = [Task(way, n, query, episodes, seed) for n in shot or (1, 5)]
     results = score(features, scorer, tasks, uses, other)
-    _show(results, f"{bank.name} · {described['name']} · {features.info.views['source']} views", baseline)
+    details = {
+        "bank": {"file": str(bank), **features.info.summary()},
+        "baseline": None if other is None else {"file": str(baseline), **other.info.summary()},
+        "head": described,
+    }
+    title = f"{bank.name} · {described['name']} · {features.info.views['source']} views"
+    made = evaluation.made(seed, time.perf_counter() - started)
+    found = evaluation.to_result(results, title, made, details, "baseline" if baseline is None else baseline.name)
+    print_parts(shown_by(found), results_screen())
     if output is not None:
-        record: dict[str, Any] = {
-            "command": ["onesdaug", *sys.argv[1:]],
-            "commit": commit(),
-            "bank": {"file": str(bank), **features.info.summary()},
-            "baseline": None if other is None else {"file": str(baseline), **other.info.summary()},
-            "head": described,
-            "results": [result.to_json() for result in results],
-            "seconds": round(time.perf_counter() - started, 3),
-        }
-        write_text(output, json.dumps(record, indent=2) + "\n")
+        write_text(output, found.model_dump_json(indent=1) + "\n")
     if explain:
         _explain(features, scorer, tasks, uses[-1] if uses else None)
 
@@ -194,29 +193,3 @@ def _explain(bank: FeatureBank, head: Head, tasks: list[Task], use: ViewUse | No
         return
     for task in tasks:
         typer.echo("\n" + "\n".join(explain(bank, head, task, use).lines()))
-
-
-def _show(results: list[Result], title: str, baseline: Path | None) -> None:
-    """The table, on stdout."""
-    from rich.table import Table
-
-    screen = results_screen()
-    table = Table(title=title, title_justify="left")
-    for column in ("task", "support views", "query views", "accuracy", "gain", "relative", "p"):
-        table.add_column(column, justify="left" if column == "task" else "right")
-    for r in results:
-        task = f"{r.task.way}-way {r.task.shot}-shot, {r.accuracy.n} episodes"
-        accuracy = f"{100 * r.accuracy.mean:.2f} ± {100 * r.accuracy.ci95:.2f}"
-        if r.baseline:
-            gain = ["baseline" if baseline is None else baseline.name, "", ""]
-        elif r.gain is None:
-            gain = ["", "", ""]
-        else:
-            p = "< 0.0001" if r.gain.p_value < 1e-4 else f"{r.gain.p_value:.4f}"
-            gain = [
-                f"{100 * r.gain.difference:+.2f} ± {100 * r.gain.ci95:.2f}",
-                f"{100 * r.gain.relative_gain:+.2f} %",
-                p,
-            ]
-        table.add_row(task, str(r.use.support), str(r.use.query), accuracy, *gain)
-    screen.print(table)

@@ -23,24 +23,26 @@ def report(
     markdown: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the tables as Markdown too, as in docs/results.md.")
     ] = None,
+    csv: Annotated[Path | None, typer.Option(metavar="FILE", help="Every number of every table, one a line.")] = None,
+    latex: Annotated[Path | None, typer.Option(metavar="FILE", help="Every table as a tabular (booktabs).")] = None,
 ) -> None:
     """Write all studies of a folder as one HTML page that needs nothing beside it: no network, no scripts.
 
     Exit code 0: written; 2: no results there, or one that cannot be read.
     """
     from onesdaug.errors import DataError
-    from onesdaug.report import study_page
-    from onesdaug.report.markdown import markdown as as_markdown
-    from onesdaug.studies.result import read_results
+    from onesdaug.report.result import read_results
+    from onesdaug.studies import document, page
 
     if not results.is_dir():
         raise DataError(f"there is no folder {results}; `onesdaug study run NAME` leaves its results in results/")
     found = read_results(results)
     if not found:
         raise DataError(f"{results} holds no results of studies; `onesdaug study run NAME` leaves them there")
-    _write(study_page.render(found, results), output)
-    if markdown is not None:
-        _write(as_markdown(found), markdown)
+    _write(page.render(found, results), output)
+    for make, path in ((document.markdown, markdown), (document.csv, csv), (document.latex, latex)):
+        if path is not None:
+            _write(make(found), path)
 
 
 def _write(content: str, path: Path) -> None:

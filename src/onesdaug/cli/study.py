@@ -18,7 +18,7 @@ from onesdaug.studies.settings import Settings
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from onesdaug.studies.result import StudyResult
+    from onesdaug.report.result import StudyResult
 
 app = typer.Typer(help="The paper's tables and figures, each by its name.", no_args_is_help=True, add_completion=False)
 SETTINGS = From(Settings, {"generators": "model"}, without=("work", "commit"))
@@ -76,7 +76,7 @@ def run(
         _show(result, screen)
         typer.echo(f"{path}\n" if path else f"nothing could be run; {output / result.file} was left as it is\n")
     if report and any(path for _, path in done.results):
-        from onesdaug.report.study_page import write_report
+        from onesdaug.studies.page import write_report
 
         typer.echo(f"page: {write_report(output, output / 'report.html')}")
     typer.echo(f"{len(done.results)} studies in {time.perf_counter() - began:.1f} s")
@@ -87,41 +87,13 @@ def run(
 
 
 def _show(result: StudyResult, screen: Console) -> None:
-    """A study's numbers as one table, then the claims, then what is missing."""
-    from rich.markup import escape
-    from rich.table import Table
+    """A study's tables and sentences, then the claims, then what is missing."""
+    from onesdaug.report.terminal import print_parts
+    from onesdaug.studies.kind import shown_by
 
-    from onesdaug.statistics import Paired
-
-    def points(value: Paired | None) -> str:
-        return "" if value is None else f"{100 * value.difference:+.2f} ± {100 * value.ci95:.2f}"
-
-    screen.print(f"[bold]{escape(result.study)}[/bold] ({escape(result.paper)}): {escape(result.title)}")
-    if result.cells:
-        table = Table("data", "classifier", "shot", "views", "support/query", *("accuracy, %", "over no views"))
-        table.add_column("over crop + flip")
-        table.add_column("paper, %")
-        for c in result.cells:
-            what = " · ".join(part for part in (c.label, c.generator) if part)
-            paper = "" if c.paper is None else f"{c.paper.value:.2f}"
-            accuracy = f"{100 * c.accuracy.mean:.2f} ± {100 * c.accuracy.ci95:.2f}"
-            use = f"{c.support}/{c.query}"
-            table.add_row(
-                c.data, c.classifier, str(c.shot), what, use, accuracy, points(c.gain), points(c.over_tta), paper
-            )
-        screen.print(table)
-    if result.timings:
-        table = Table("generator", "solver", "noise", "steps run", "s/image", "s/image, many", "peak MB", "paper, s")
-        for t in result.timings:
-            paper = "" if t.paper is None else f"{t.paper:.2f}"
-            row = (f"{t.noise_level:g}", str(t.steps_run), f"{t.seconds:.4f}", f"{t.batch_seconds:.5f}")
-            table.add_row(t.generator, t.solver, *row, f"{t.peak_memory_mb:.0f}", paper)
-        screen.print(table)
-    for entry in result.theory:
-        screen.print(f"[bold]{escape(f'{entry.data}, {entry.classifier}, {entry.generator}')}[/bold]")
-        for line in entry.lines:
-            screen.print(f"  {line}", markup=False)
-    for claim in result.claims:
-        screen.print(f"{claim.verdict}: {claim.says}", markup=False)
+    screen.print(f"{result.study} ({result.paper}): {result.title}", style="bold", markup=False)
+    print_parts(shown_by(result), screen)
+    for line in (*result.notes, *(f"{claim.verdict}: {claim.says}" for claim in result.claims)):
+        screen.print(line, markup=False)
     for line in result.missing:
-        screen.print(f"not run: {line}", markup=False)
+        screen.print(f"not run: {printable(line)}", markup=False)

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from html import escape
 from typing import Protocol
 
-from onesdaug.report.shell import text
 from onesdaug.report.strings import seconds
 
 WIDTH = 360
@@ -26,6 +26,11 @@ _SHAPES = {
 
 
 SHAPES = ("circle", "square", "diamond", "triangle")
+
+
+def text(value: object) -> str:
+    """Escaped; file names may hold bytes that are no characters."""
+    return escape(str(value).encode("utf-8", "replace").decode())
 
 
 class Ruler(Protocol):

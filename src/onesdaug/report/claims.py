@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onesdaug.report.strings import data_name, points, signed
-from onesdaug.report.tabular import Entry, Line, Table, of_gain
-from onesdaug.studies.result import Claim, Instance, StudyResult
+from onesdaug.report.records import Claim, Instance
+from onesdaug.report.result import StudyResult
+from onesdaug.report.strings import data_name, of_gain, points, signed
+from onesdaug.report.table import Entry, Line, Table
 
 # what a reader wants to know first comes first
 VERDICTS = {

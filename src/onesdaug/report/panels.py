@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from onesdaug.report.records import CONDITION_ALONE, OPERATOR, Cell
+from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import data_name
-from onesdaug.studies.result import CONDITION_ALONE, OPERATOR, Cell, StudyResult
 
 TRADITIONAL = "crop-flip"  # the row that stands for traditional test-time augmentation
 Series = tuple[str, str]  # row, generator
@@ -107,8 +108,12 @@ def series_name(cells: Sequence[Cell]) -> str:
 
 
 def panels(result: StudyResult) -> list[Panel]:
+    return panels_of(result.cells)
+
+
+def panels_of(cells: Iterable[Cell]) -> list[Panel]:
     found: dict[tuple[str, str, int], list[Cell]] = {}
-    for cell in result.cells:
+    for cell in cells:
         found.setdefault((cell.data, cell.classifier, cell.shot), []).append(cell)
     return [Panel(*key, tuple(cells)) for key, cells in found.items()]
 

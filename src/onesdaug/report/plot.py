@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from onesdaug.report.axes import WIDTH, Key, Scale, dot, fit_scale, flat_whisker, label, legend, line, svg
-from onesdaug.report.shell import text
-from onesdaug.report.table import Block, cells
+from onesdaug.report.axes import WIDTH, Key, Scale, dot, fit_scale, flat_whisker, label, legend, line, svg, text
 
 _EDGE, _ROW, _APART, _AXIS = 14, 40, 11, 38  # names stand above the whiskers instead of beside them: room for both
 AGAINST_NONE = "percentage points against no views"
@@ -74,23 +72,3 @@ def whisker_scale(rows: Sequence[DotRow]) -> Scale:
     """Holds every whisker, every value of the paper and zero."""
     ends = [v for row in rows for d in row.dots for v in (d.value - d.ci95, d.value + d.ci95)]
     return fit_scale([0.0, *ends, *(row.ghost for row in rows if row.ghost is not None)], signed=True)
-
-
-def gain_plots(blocks: Sequence[Block]) -> list[str]:
-    """One SVG per block of the demo, all on the same scale; "" for a block with nothing to compare."""
-    rows = [_rows(block) for block in blocks]
-    scale = whisker_scale([row for of_block in rows for row in of_block])
-    return [
-        whiskers(of_block, f"Paired difference to the baseline with 95 % intervals, {block.classifier}", scale)
-        for block, of_block in zip(blocks, rows, strict=True)
-    ]
-
-
-def _rows(block: Block) -> list[DotRow]:
-    found = []
-    for row in block.rows:
-        if (gain := row.result.gain) is not None:
-            shown = cells(row)
-            number = f"{shown.gain} ± {shown.gain_ci}"
-            found.append(DotRow(shown.method, (Dot(100 * gain.difference, 100 * gain.ci95, number, row.kind),)))
-    return found

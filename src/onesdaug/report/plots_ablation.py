@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from onesdaug.report.axes import WIDTH, Frame, Key, dot, fit_scale, legend, line, path, svg, upright_whisker
+from onesdaug.report.axes import WIDTH, Frame, Key, dot, fit_scale, legend, line, path, svg, text, upright_whisker
 from onesdaug.report.panels import TRADITIONAL, Panel, generator_mark, mark, noise_level
 from onesdaug.report.plot import Dot, DotRow, whiskers
-from onesdaug.report.shell import text
+from onesdaug.report.records import Cell
 from onesdaug.report.strings import accuracy, points
-from onesdaug.studies.result import Cell
 
 _HEIGHT = 190
 

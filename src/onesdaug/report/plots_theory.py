@@ -18,13 +18,12 @@ from onesdaug.report.axes import (
     line,
     path,
     svg,
+    text,
     upright_whisker,
 )
 from onesdaug.report.panels import generator_mark
-from onesdaug.report.shell import text
-from onesdaug.report.strings import points, signed, small
-from onesdaug.report.tables_theory import setting, theory_name
-from onesdaug.studies.result import Gain, Simulation, Theory
+from onesdaug.report.records import Gain, Simulation, Theory
+from onesdaug.report.strings import points, setting, signed, small, theory_name
 
 _MANY = 24  # classes; of more, the best and the worst halves of so many
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onesdaug.report.axes import Frame, Key, dot, fit_scale, fit_seconds, legend, path, svg
+from onesdaug.report.axes import Frame, Key, dot, fit_scale, fit_seconds, legend, path, svg, text
 from onesdaug.report.panels import generator_mark
-from onesdaug.report.shell import text
+from onesdaug.report.records import Timing
 from onesdaug.report.strings import seconds
-from onesdaug.studies.result import Timing
 
 
 def time_plot(timings: Sequence[Timing]) -> str:

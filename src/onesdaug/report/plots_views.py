@@ -4,11 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onesdaug.report.axes import WIDTH, Frame, Key, Scale, dot, fit_scale, label, legend, path, svg, upright_whisker
+from onesdaug.report.axes import (
+    WIDTH,
+    Frame,
+    Key,
+    Scale,
+    dot,
+    fit_scale,
+    label,
+    legend,
+    path,
+    svg,
+    text,
+    upright_whisker,
+)
 from onesdaug.report.panels import Panel, Series, mark, series_name
-from onesdaug.report.shell import text
+from onesdaug.report.records import Cell
 from onesdaug.report.strings import points, signed
-from onesdaug.studies.result import Cell
 
 _HEIGHT = 190
 _APART = 5  # pixels between series at the same K, so that whiskers do not hide each other

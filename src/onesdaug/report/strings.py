@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 
+from onesdaug.report.records import CONDITION_ALONE, Gain, Paper, Theory
+from onesdaug.report.table import Entry
 from onesdaug.statistics import Paired, Summary
-from onesdaug.studies.result import Gain, Paper
 
 _DATA = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "cub": "CUB", "animals": "Animals"}
 
@@ -14,6 +16,15 @@ _DATA = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "cu
 def data_name(name: str) -> str:
     """Benchmarks as papers spell them, wherever they stand: "miniimagenet 1-shot" too."""
     return re.sub(rf"\b({'|'.join(_DATA)})\b", lambda found: _DATA[found[1]], name)
+
+
+def theory_name(entry: Theory) -> str:
+    how = entry.label if entry.label == CONDITION_ALONE else f"noise {entry.noise_level:g}"
+    return f"{entry.classifier} · {entry.generator}, {how}"
+
+
+def setting(entry: Theory) -> str:
+    return f"{data_name(entry.data)}, {entry.shot}-shot, K = {entry.k}"
 
 
 def signed(value: float, digits: int = 2) -> str:
@@ -60,3 +71,22 @@ def seconds(value: float) -> str:
 def small(value: float) -> str:
     """Three significant digits."""
     return f"{value:.3g}" if math.isfinite(value) else "–"
+
+
+def p_value(value: float) -> str:
+    return "< 0.0001" if value < 1e-4 else f"{value:.4f}"
+
+
+def of_accuracy(summary: Summary, notes: Sequence[str] = ()) -> Entry:
+    return Entry(accuracy(summary), tuple(notes))
+
+
+def of_gain(gain: Paired | None) -> Entry:
+    """A paired difference; green or red where its interval leaves out zero."""
+    return Entry() if gain is None else Entry(points(gain), mark=direction(gain))
+
+
+def direction(gain: Paired | None) -> str:
+    if gain is None or not abs(gain.difference) > gain.ci95:
+        return ""
+    return "up" if gain.difference > 0 else "down"

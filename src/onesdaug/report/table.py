@@ -1,130 +1,148 @@
-"""Results as rows, once for the terminal and the page: both show the same strings."""
+"""The one table: lines of entries, each a number with its interval and remarks, for every kind of output.
+
+Pages (templates/parts.html), Markdown, LaTeX, CSV and the terminal show the same strings.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+import csv
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 
-from onesdaug.fewshot.bank import BankInfo
-from onesdaug.fewshot.evaluate import Result
-from onesdaug.studies.result import CONDITION_ALONE, OPERATOR
-
-if TYPE_CHECKING:
-    from rich.table import Table
-
-Kind = Literal["baseline", "traditional", "generative"]
-# sources of views that draw nothing new: classical test-time augmentation
-TRADITIONAL = {"crop-flip": "crop + flip", "traditional": "traditional edits", "shape": "shape tweak"}
-
-
-COLUMNS = ("method", "accuracy, %", "paired difference", "relative")
+_DASH = "–"
 
 
 @dataclass(frozen=True)
-class Row:
-    """One method on the episodes its block shares."""
+class Entry:
+    """One cell: a number (with its interval after ±), and lines in small print beneath."""
 
-    method: str
-    kind: Kind
-    result: Result
-
-
-@dataclass(frozen=True)
-class Origin:
-    """What made the numbers of one source of views."""
-
-    source: str
-    info: BankInfo
-    spread: float | None = None  # std over other parts of the same size of the gain with all views, in [0, 1]
+    value: str = _DASH
+    notes: tuple[str, ...] = ()
+    mark: str = ""  # up, down: an interval that leaves out zero
 
 
 @dataclass(frozen=True)
-class Block:
-    """All methods with one frozen classifier: the baseline first, every row on the same episodes."""
+class Line:
+    """A row; without entries, a heading over the rows that follow."""
 
-    classifier: str
-    head: str
-    data: str  # which images, in words
-    rows: tuple[Row, ...]
-    origins: tuple[Origin, ...]
+    name: str
+    entries: tuple[Entry, ...] = ()
+    mark: str = ""  # the class that gives the row its colour, here and in the plots
 
 
 @dataclass(frozen=True)
-class Cells:
-    """A row as text, in percent; where there is nothing to compare with, the strings are empty."""
+class Table:
+    title: str
+    columns: tuple[str, ...]  # the first stands over the names
+    lines: tuple[Line, ...]
+    note: str = ""
 
-    method: str
-    accuracy: str
-    accuracy_ci: str
-    gain: str = ""
-    gain_ci: str = ""
-    relative: str = ""
+    def without_empty_columns(self) -> Table:
+        """Columns that hold nothing but dashes say nothing."""
+        rows = [line.entries for line in self.lines if line.entries]
+        kept = [i for i in range(len(self.columns) - 1) if any(row[i].value != _DASH for row in rows)]
+        lines = tuple(
+            Line(line.name, tuple(line.entries[i] for i in kept if line.entries), line.mark) for line in self.lines
+        )
+        return Table(self.title, (self.columns[0], *(self.columns[i + 1] for i in kept)), lines, self.note)
 
+    def with_note(self, note: str) -> Table:
+        return replace(self, note=note)
 
-def method_name(source: str, views: int, noise_level: float | None = None) -> str:
-    """`1S-DAug-2 · pocket, noise 0.85` as the paper counts views, or another method with their number.
-
-    `pocket@0.7` is a further source of the same generator. At noise level 1 nothing of the image enters but through
-    the condition: that is not the paper's operator, and not called so.
-    """
-    if views == 0:
-        return "no views (baseline)"
-    count = f"{views} view{'s' * (views != 1)}"
-    if source in TRADITIONAL:
-        return f"{TRADITIONAL[source]}, {count}"
-    generator = source.partition("@")[0]
-    if noise_level == 1:
-        return f"{CONDITION_ALONE}, {count} · {generator}"
-    return f"{OPERATOR}-{views} · {generator}" + ("" if noise_level is None else f", noise {noise_level:g}")
+    @classmethod
+    def of_text(cls, title: str, columns: Sequence[str], rows: Iterable[Sequence[str]], note: str = "") -> Table:
+        """From plain strings; what is empty is a dash."""
+        lines = (Line(name, tuple(Entry(value or _DASH) for value in values)) for name, *values in rows)
+        return cls(title, tuple(columns), tuple(lines), note)
 
 
-def to_row(source: str, result: Result, noise_level: float | None = None) -> Row:
-    """A row of the table from a result of `evaluate` on the views of `source`."""
-    kind: Kind = "baseline" if result.baseline else "traditional" if source in TRADITIONAL else "generative"
-    return Row(method_name(source, result.use.query, noise_level), kind, result)
+def to_markdown(table: Table) -> str:
+    count = len(table.columns) - 1
+    lines = [f"**{plain(table.title)}**", ""] if table.title else []
+    lines.append("| " + " | ".join(plain(name) for name in table.columns) + " |")
+    lines.append("|---" + "|--:" * count + "|")
+    for line in table.lines:
+        name = plain(line.name) if line.entries else f"**{plain(line.name)}**"
+        entries = [_markdown_entry(entry) for entry in line.entries] or [""] * count
+        lines.append("| " + " | ".join([name, *entries]) + " |")
+    if table.note:
+        lines += ["", f"*{plain(table.note)}*"]
+    return "\n".join(lines)
 
 
-def cells(row: Row) -> Cells:
-    result = row.result
-    accuracy = f"{100 * result.accuracy.mean:.2f}", f"{100 * result.accuracy.ci95:.2f}"
-    if result.gain is None:
-        return Cells(row.method, *accuracy)
-    gain = result.gain
-    return Cells(
-        row.method,
-        *accuracy,
-        f"{100 * gain.difference:+.2f}",
-        f"{100 * gain.ci95:.2f}",
-        f"{100 * gain.relative_gain:+.2f} %",
+def _markdown_entry(entry: Entry) -> str:
+    return "<br>".join([plain(entry.value), *(plain(note) for note in entry.notes)])
+
+
+def plain(value: object) -> str:
+    """Text that Markdown leaves alone, on one line; backticks keep their meaning."""
+    shown = " ".join(str(value).encode("utf-8", "replace").decode().split())
+    return shown.replace("&", "&amp;").replace("<", "&lt;").replace("|", "\\|").replace("*", "\\*")
+
+
+def to_csv(tables: Iterable[tuple[str, Table]]) -> str:
+    """All tables as one list of numbers: where each is from, its row and column, its interval and its remarks."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(("source", "table", "row", "column", "value", "ci95", "remarks"))
+    for source, table in tables:
+        writer.writerows((source, table.title, *cells) for cells in _long(table))
+    return file.getvalue()
+
+
+def _long(table: Table) -> Iterator[tuple[str, str, str, str, str]]:
+    group = ""
+    for line in table.lines:
+        if not line.entries:
+            group = f"{line.name}: "
+        for column, entry in zip(table.columns[1:], line.entries, strict=bool(line.entries)):
+            if entry != Entry():
+                value, _, interval = entry.value.partition(" ± ")
+                yield f"{group}{line.name}", column, value, interval, "; ".join(entry.notes)
+
+
+def to_latex(table: Table) -> str:
+    """A `tabular` with booktabs' rules; remarks stand in brackets."""
+    width = len(table.columns)
+    head = " & ".join(latex(name) for name in table.columns)
+    body = []
+    for line in table.lines:
+        if line.entries:
+            cells = (latex(" ".join([e.value, *(f"({note})" for note in e.notes)])) for e in line.entries)
+            body.append(" & ".join(chain([latex(line.name)], cells)) + r" \\")
+        else:
+            body.append(rf"\multicolumn{{{width}}}{{l}}{{\textbf{{{latex(line.name)}}}}} \\")
+    return "\n".join(
+        [
+            rf"\begin{{tabular}}{{l{'r' * (width - 1)}}}",
+            rf"\toprule {head} \\ \midrule",
+            *body,
+            r"\bottomrule",
+            r"\end{tabular}",
+            *([rf"\par\smallskip\noindent {latex(table.note)}"] if table.note else []),
+        ]
     )
 
 
-def terminal_table(blocks: Sequence[Block]) -> Table:
-    """All blocks in one table, a heading line for each."""
-    from rich.markup import escape
-    from rich.table import Table
+_LATEX = {
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "→": r"$\to$",
+    "×": r"$\times$",
+    "·": r"$\cdot$",
+    "√": r"$\surd$",
+    "½": r"$\frac{1}{2}$",
+    "–": "--",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+}
 
-    table = Table(title=task_line(blocks), title_justify="left", title_style="bold")
-    for column in COLUMNS:
-        table.add_column(column, justify="left" if column == "method" else "right", no_wrap=True)
-    for block in blocks:
-        table.add_section()
-        table.add_row(f"[bold]{escape(block.classifier)}[/bold]")
-        for row in block.rows:
-            c = cells(row)
-            gain = f"{c.gain} ± {c.gain_ci}" if c.gain else "–"
-            table.add_row(f"  {escape(c.method)}", f"{c.accuracy} ± {c.accuracy_ci}", gain, c.relative or "–")
-    return table
 
-
-def task_line(blocks: Sequence[Block]) -> str:
-    """What was asked of every method, in one line."""
-    if not blocks:
-        return "no results"
-    first = blocks[0].rows[0].result
-    task = first.task
-    return (
-        f"{task.way}-way {task.shot}-shot, {task.query} queries a class, {first.accuracy.n:,} episodes, "
-        f"seed {task.seed}"
-    )
+def latex(value: str) -> str:
+    """Text that LaTeX prints as it is."""
+    return "".join(_LATEX.get(sign, sign) for sign in " ".join(value.encode("utf-8", "replace").decode().split()))

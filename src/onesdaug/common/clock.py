@@ -1,4 +1,4 @@
-"""Timing that waits for the device, and never longer than it was given."""
+"""The one timer: it waits for the device, and never takes longer than it was given."""
 
 from __future__ import annotations
 
@@ -35,12 +35,17 @@ def synchronize(device: torch.device) -> None:
 
 
 def repeat(
-    work: Callable[[], object], device: torch.device, seconds: float, most: int = 1000, warm_ups: int = 1
+    work: Callable[[], object],
+    device: torch.device,
+    seconds: float,
+    most: int = 1000,
+    warm_ups: int = 1,
+    least: int = 1,
 ) -> Timed:
-    """Call `work` to warm up, then until `seconds` are over or `most` calls are made; once at least."""
+    """Call `work` to warm up, then until `seconds` are over or `most` calls are made; `least` calls in any case."""
     first, *_ = (_once(work, device) for _ in range(warm_ups))
     each: list[float] = []
-    while not each or (sum(each) < seconds and len(each) < most):
+    while len(each) < least or (sum(each) < seconds and len(each) < most):
         each.append(_once(work, device))
     return Timed(first, tuple(each))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import data_name
-from onesdaug.studies.result import StudyResult
 
 
 def in_one_line(result: StudyResult) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -12,37 +13,81 @@ from onesdaug.analysis.radius import DISTRIBUTIONS, reduction
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.evaluate import Task, ViewUse
-from onesdaug.studies.accuracy import label_of, wants_of
-from onesdaug.studies.result import Gain, Gaps, Histogram, Simulation, Theory
-from onesdaug.studies.spec import Study
-from onesdaug.studies.workshop import Missing, Want, Workshop
+from onesdaug.report.parts import Bullets, Columns, Folded, InText, OnPage, Part, Plot, SideBySide
+from onesdaug.report.plots_theory import class_gains, norm_histogram, plane, simulation_plot
+from onesdaug.report.records import Gain, Gaps, Histogram, Simulation, Theory
+from onesdaug.report.result import StudyResult
+from onesdaug.report.strings import points, setting, theory_name
+from onesdaug.studies.banks import BankRequest, requests
+from onesdaug.studies.context import StudyContext
+from onesdaug.studies.kind import Findings, StudyKind
+from onesdaug.studies.kinds.fewshot import label_of
+from onesdaug.studies.kinds.theory.tables import gain_table, simulation_table, theory_tables
+from onesdaug.studies.spec import FeatureStudy
 
 BINS = 40
 SIMULATED_VIEWS = (1, 3)
 
 
-def theory(study: Study, shop: Workshop) -> tuple[Theory, ...]:
-    """One entry for every classifier and generator whose bank is there."""
-    found = []
-    for want in wants_of(study, shop):
-        try:
-            path = shop.path(want)
-        except Missing:
-            continue
-        if not path.is_file():
-            continue
-        bank, (_, head) = shop.bank_at(path), shop.classifier(want.classifier, want.data)
-        for shot in study.shots:
-            task = Task(shot=shot, episodes=shop.settings.episodes or study.episodes, seed=shop.settings.seed)
-            for support, query in study.uses:
-                use = ViewUse(support, query, want.row.original_weight)
-                with shop.timed("explaining"):
-                    said = explain(bank, head, task, use)
-                    found.append(_entry(want, shop.config(want.row, want.generator), bank, said))
-    return tuple(found)
+class TheoryStudy(FeatureStudy):
+    """Classifiers, data and rows of views; nothing of its own."""
 
 
-def _entry(want: Want, config: AugmentConfig, bank: FeatureBank, said: Explanation) -> Theory:
+class Kind(StudyKind[TheoryStudy]):
+    spec = TheoryStudy
+
+    def banks(self, study: TheoryStudy, context: StudyContext) -> list[BankRequest]:
+        return requests(study, context)
+
+    def run(self, study: TheoryStudy, context: StudyContext, output: Path) -> Findings:
+        """One entry for every classifier and generator whose bank is there; the simulations need none."""
+        requested = requests(study, context)
+        entries = [
+            entry for request in requested if context.banks.is_there(request) for entry in _of(study, context, request)
+        ]
+        return {
+            "theory": tuple(entries),
+            "simulations": simulations(context),
+            "missing": context.banks.missing(requested),
+        }
+
+    def show(self, result: StudyResult) -> Iterator[Part]:
+        yield SideBySide(
+            (
+                Plot("Accuracy gap against diversity", plane(result.theory)),
+                Plot("The radius claim, simulated", simulation_plot(result.simulations)),
+            )
+        )
+        yield from theory_tables(result)
+        yield from filter(None, [simulation_table(result.simulations)])
+        for place, entry in enumerate(result.theory):
+            title = f"{theory_name(entry)}: {points(entry.gain)} points ({setting(entry)})"
+            yield Folded(title, tuple(_explained(entry)), opened=place == 0)
+
+
+def _explained(entry: Theory) -> Iterator[Part]:
+    """Sentences; then by plots on a page and by one table in a text, which classes gained."""
+    yield Bullets(entry.lines)
+    left = (Plot("Gain by class", class_gains(entry)),) if entry.classes else ()
+    split = (gain_table(entry.splits),) if entry.splits else ()
+    yield OnPage(Columns(left, (Plot("Feature norms", norm_histogram(entry)), *split)))
+    if gains := [*entry.splits, *sorted(entry.classes, key=lambda gain: -gain.mean)]:
+        yield InText(gain_table(gains))
+
+
+def _of(study: TheoryStudy, context: StudyContext, request: BankRequest) -> Iterator[Theory]:
+    bank = context.banks.at(context.banks.path(request))
+    _, head = context.classifier(request.classifier, request.data)
+    for shot in study.shots:
+        task = Task(shot=shot, episodes=context.settings.episodes or study.episodes, seed=context.settings.seed)
+        for support, query in study.uses:
+            use = ViewUse(support, query, request.row.original_weight)
+            with context.timed("explaining"):
+                said = explain(bank, head, task, use)
+                yield _entry(request, context.config(request.row, request.generator), bank, said)
+
+
+def _entry(request: BankRequest, config: AugmentConfig, bank: FeatureBank, said: Explanation) -> Theory:
     if said.votes is None:
         raise ValueError("the theory's votes need views of the queries")
     before, after = said.gap
@@ -54,10 +99,10 @@ def _entry(want: Want, config: AugmentConfig, bank: FeatureBank, said: Explanati
         said.faithfulness,
     )
     return Theory(
-        data=Path(want.data).name,
-        classifier=want.classifier.name,
-        generator=Path(want.generator).name,
-        label=label_of(want.row, config),
+        data=Path(request.data).name,
+        classifier=request.classifier.name,
+        generator=Path(request.generator).name,
+        label=label_of(request.row, config),
         noise_level=config.noise_level,
         shot=said.task.shot,
         k=said.use.query,
@@ -114,13 +159,13 @@ def norms(bank: FeatureBank, use: ViewUse) -> Histogram:
     return Histogram(low=low, high=high, before=tuple(counts[0]), after=tuple(counts[1]))
 
 
-def simulations(shop: Workshop, trials: int = 4000) -> tuple[Simulation, ...]:
+def simulations(context: StudyContext, trials: int = 4000) -> tuple[Simulation, ...]:
     """P(r̂ < r) over distributions that meet the paper's assumption, barely meet it, or break it."""
     found = []
-    with shop.timed("simulating"):
+    with context.timed("simulating"):
         for number, (name, distribution) in enumerate(DISTRIBUTIONS.items()):
             for views in SIMULATED_VIEWS:
-                rng = np.random.default_rng([shop.settings.seed, number, views])
+                rng = np.random.default_rng([context.settings.seed, number, views])
                 seen = reduction(distribution.sample, rng, views=views, trials=trials)
                 found.append(
                     Simulation(

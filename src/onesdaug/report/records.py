@@ -1,41 +1,34 @@
-"""What a study leaves: one JSON file with every number, how it was made, and what could not be run.
-
-Pages and documents are written from these files alone, never from a run.
-"""
+"""The numbers that results hold: accuracies, comparisons, the theory's quantities, times, pictures, answers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
-from onesdaug.common.files import write_text
-from onesdaug.errors import DataError
 from onesdaug.statistics import Paired, Summary
 
-SCHEMA = 1
 OPERATOR = "1S-DAug"  # the label of rows that run the paper's operator
 CONDITION_ALONE = "condition alone"  # and of those where nothing of the image enters but through the condition
-Kind = Literal["baseline", "traditional", "generative", "oracle"]
+CellKind = Literal["baseline", "traditional", "generative", "oracle"]
 Verdict = Literal["agrees", "differs", "no clear difference"]
 
 
-class _Model(BaseModel):
+class Record(BaseModel):
     # a relative gain over a baseline of 0 is not a number, and JSON has no word for that
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
 
-class Paper(_Model):
+class Paper(Record):
     """A value of the paper, in percent as printed there."""
 
     value: float
     ci95: float | None = None
 
 
-class Cell(_Model):
+class Cell(Record):
     """One accuracy of a few-shot study, in [0, 1]; cells of one data, classifier and shot share episodes."""
 
     data: str
@@ -43,7 +36,7 @@ class Cell(_Model):
     shot: int
     row: str  # the row's name in the study's file
     label: str  # the same for people
-    kind: Kind
+    kind: CellKind
     generator: str = ""  # for generative rows
     support: int = 0  # views behind each support image
     query: int = 0  # and behind each query
@@ -55,14 +48,14 @@ class Cell(_Model):
     paper: Paper | None = None
 
 
-class Literature(_Model):
+class Literature(Record):
     """A row that others reported, as the paper quotes it; nothing of it was run here."""
 
     method: str
     values: dict[str, Paper]  # "miniimagenet 1-shot" -> value
 
 
-class Instance(_Model):
+class Instance(Record):
     """One comparison that a claim was tested on."""
 
     where: str  # "miniimagenet, FEAT-Res12, 1-shot"
@@ -72,7 +65,7 @@ class Instance(_Model):
     verdict: Verdict
 
 
-class Claim(_Model):
+class Claim(Record):
     """A statement of the paper and what came out here."""
 
     says: str
@@ -81,7 +74,7 @@ class Claim(_Model):
     instances: tuple[Instance, ...]
 
 
-class Histogram(_Model):
+class Histogram(Record):
     """Counts over equal bins between `low` and `high`."""
 
     low: float
@@ -90,7 +83,7 @@ class Histogram(_Model):
     after: tuple[int, ...]
 
 
-class Gain(_Model):
+class Gain(Record):
     """A named gain: of a class, or of the images above or below the mean of a quantity."""
 
     name: str
@@ -98,7 +91,7 @@ class Gain(_Model):
     ci95: float
 
 
-class Gaps(_Model):
+class Gaps(Record):
     """The generalisation gap and the proposition's two bounds on it, before and after averaging."""
 
     before: float
@@ -109,7 +102,7 @@ class Gaps(_Model):
     radius_after: float
 
 
-class Theory(_Model):
+class Theory(Record):
     """Section 4 on the stored features of one classifier and one generator."""
 
     data: str
@@ -146,7 +139,7 @@ class Theory(_Model):
     norms: Histogram
 
 
-class Simulation(_Model):
+class Simulation(Record):
     """P(r̂ < r) under one distribution."""
 
     distribution: str
@@ -158,7 +151,7 @@ class Simulation(_Model):
     trials: int
 
 
-class Spread(_Model):
+class Spread(Record):
     """Seconds of many calls: the median and the quartiles."""
 
     median: float
@@ -172,7 +165,7 @@ class Spread(_Model):
         return cls(median=median, low=low, high=high, calls=len(seconds))
 
 
-class Timing(_Model):
+class Timing(Record):
     """The cost of one view at one noise level."""
 
     generator: str
@@ -193,7 +186,7 @@ class Timing(_Model):
         return self.eager.median
 
 
-class Sheet(_Model):
+class Sheet(Record):
     """A picture that lies beside the JSON file."""
 
     title: str
@@ -201,7 +194,16 @@ class Sheet(_Model):
     file: str
 
 
-class Answer(_Model):
+class Photograph(Record):
+    """A picture with its views, as small files that lie beside the JSON file."""
+
+    name: str
+    credit: str = ""
+    note: str = ""
+    pictures: tuple[tuple[str, str], ...]  # caption, file
+
+
+class Answer(Record):
     """One row of the POPE table, in [0, 1]."""
 
     method: str
@@ -216,75 +218,3 @@ class Answer(_Model):
     gain: Paired | None = None
     paper_accuracy: Paper | None = None
     paper_f1: Paper | None = None
-
-
-class Made(_Model):
-    """How the numbers came about."""
-
-    command: str
-    commit: str
-    date: str  # UTC, day
-    machine: dict[str, str]
-    seconds: dict[str, float]  # stage -> seconds; what was found in a cache counts as it took to find it
-    seeds: dict[str, int | list[int]]
-    data: dict[str, str]  # name -> fingerprint and size
-    encoders: dict[str, str] = {}
-    classifiers: dict[str, str] = {}  # name -> how it was trained and is scored, where that is not as in the paper
-    generators: dict[str, str] = {}  # name -> fingerprint and settings
-
-
-class StudyResult(_Model):
-    """Everything a page shows of one study; parts a study does not have are empty."""
-
-    study: str
-    tag: str = ""  # tells runs of one study apart, on other machines for instance
-    schema_version: int = SCHEMA
-    title: str
-    paper: str  # "Table 1"
-    about: str
-    made: Made
-    cells: tuple[Cell, ...] = ()
-    literature: tuple[Literature, ...] = ()
-    claims: tuple[Claim, ...] = ()
-    theory: tuple[Theory, ...] = ()
-    simulations: tuple[Simulation, ...] = ()
-    timings: tuple[Timing, ...] = ()
-    sheets: tuple[Sheet, ...] = ()
-    answers: tuple[Answer, ...] = ()
-    missing: tuple[str, ...] = ()  # one line each: what could not be run, and how to get what it needs
-
-    @property
-    def file(self) -> str:
-        return f"{self.study}{'-' * bool(self.tag)}{self.tag}.json"
-
-    def save(self, folder: Path) -> Path:
-        """FOLDER/STUDY.json, whole or not at all."""
-        return write_text(folder / self.file, self.model_dump_json(indent=1) + "\n")
-
-
-def read_result(path: Path) -> StudyResult:
-    try:
-        return StudyResult.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{path} is not a study's result of this version ({place}: {first['msg']})") from error
-
-
-def is_result(path: Path) -> bool:
-    """Whether this JSON file claims to be a study's result: other results lie in the same folder."""
-    try:
-        return '"study":' in path.read_text(encoding="utf-8")[:200]
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def read_results(folder: Path) -> list[StudyResult]:
-    """All studies of a folder, in the order of the paper."""
-    from onesdaug.studies.spec import names
-
-    order = {name: place for place, name in enumerate(names())}
-    found = [read_result(path) for path in sorted(folder.glob("*.json")) if is_result(path)]
-    return sorted(found, key=lambda result: (order.get(result.study, len(order)), result.study, result.tag))

@@ -1,0 +1,87 @@
+"""`make demo`: views of photographs, and the accuracy that views bring on the feature banks of this repository.
+
+The photographs come with scikit-image (or are yours, --images), the generator with this package, the banks with the
+repository: nothing is fetched. Whatever fails costs only its own part: the page is written all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from onesdaug.augment.operator import default_preset
+from onesdaug.errors import OnesdaugError
+from onesdaug.report.panels import panels, shared_episodes
+from onesdaug.report.parts import Note, Part, Plot, SideBySide
+from onesdaug.report.plots_ablation import parts_plot
+from onesdaug.report.result import StudyResult
+from onesdaug.studies.context import StudyContext
+from onesdaug.studies.kind import Findings, StudyKind
+from onesdaug.studies.kinds.demo.banks import TASK, DemoBanks, evaluate_folder
+from onesdaug.studies.kinds.demo.photographs import make_photographs
+from onesdaug.studies.kinds.fewshot.tables import in_full
+from onesdaug.studies.provenance import Facts
+from onesdaug.studies.spec import Study
+
+FULL_FIGURES = "docs/pocket.md"
+SMALL_PRINT = (
+    "The views behind the numbers have settings of their own, listed below: those tuned for accuracy.",
+    "The embedded feature banks hold derived features of a small random part of the novel test classes, no images. "
+    f"The figures of the full test split are in {FULL_FIGURES}; where they differ, they count.",
+    "Neither interval includes the luck of which images the embedded part holds.",
+    "Generated views can be wrong for your images: look at them before you trust an average over them.",
+)
+
+
+class DemoStudy(Study):
+    model: str = "pocket"
+    preset: str = ""  # of the views to look at; else the model's own
+    k: int = 4
+    banks: str = "artifacts/demo"  # from where the demo is run
+    episodes: int = TASK.episodes or 0
+
+
+class Kind(StudyKind[DemoStudy]):
+    spec = DemoStudy
+    complete = True
+
+    def run(self, study: DemoStudy, context: StudyContext, output: Path) -> Findings:
+        model = (context.settings.generators or (study.model,))[0]
+        preset = study.preset if study.preset and model == study.model else default_preset(model)
+        photographs, notes, problems = make_photographs(model, preset, study.k, context, output)
+        found = self._banks(study, context)
+        spreads = [
+            f"{classifier}: that luck, as the standard deviation of the difference with all views over other random "
+            f"parts of this size, in percentage points: {', '.join(f'{s} {100 * value:.2f}' for s, value in known)}."
+            for classifier, known in found.spreads.items()
+        ]
+        return {
+            "photographs": photographs,
+            "cells": tuple(found.cells),
+            "notes": (*notes, *((*SMALL_PRINT, *spreads) if found.cells else ())),
+            "missing": (*problems, *found.problems),
+        }
+
+    def facts(self, study: DemoStudy, context: StudyContext) -> Facts:
+        return self._banks(study, context).facts
+
+    def _banks(self, study: DemoStudy, context: StudyContext) -> DemoBanks:
+        folder, task = Path(study.banks), replace(TASK, episodes=context.settings.episodes or study.episodes)
+        if not hasattr(self, "_found"):
+            with context.timed("episodes"):
+                try:
+                    self._found = evaluate_folder(folder, task)
+                except OnesdaugError as error:
+                    self._found = DemoBanks(problems=[str(error)])
+        return self._found
+
+    def show(self, result: StudyResult) -> Iterator[Part]:
+        """A table for each classifier, then their plots side by side."""
+        found = panels(result)
+        if not found:
+            return
+        yield Note(f"{shared_episodes(found)}, the same for all rows of a table.")
+        for panel in found:
+            yield in_full(panel)
+        yield SideBySide(tuple(Plot(panel.title, parts_plot(panel)) for panel in found))

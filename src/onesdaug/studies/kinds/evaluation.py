@@ -1,0 +1,95 @@
+"""What `onesdaug fewshot evaluate` leaves: accuracies on the episodes of one feature bank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import torch
+
+from onesdaug.common.provenance import command, commit, describe_machine
+from onesdaug.fewshot.evaluate import Result
+from onesdaug.report.parts import Part
+from onesdaug.report.records import Cell
+from onesdaug.report.result import Made, StudyResult
+from onesdaug.report.strings import of_accuracy, of_gain, p_value, relative
+from onesdaug.report.table import Entry, Line, Table
+from onesdaug.studies.kind import StudyKind
+from onesdaug.studies.kinds.demo.banks import TRADITIONAL
+from onesdaug.studies.spec import Study
+
+ABOUT = "N-way K-shot episodes of stored features, with 95 % intervals and the paired gain over the baseline."
+
+
+class Kind(StudyKind[Study]):
+    """Only shown: the command runs it, there is no file for it."""
+
+    spec = Study
+
+    def show(self, result: StudyResult) -> Iterator[Part]:
+        rows: dict[tuple[int, int], list[Cell]] = {}
+        for cell in result.cells:
+            rows.setdefault((cell.shot, cell.accuracy.n), []).append(cell)
+        lines = []
+        for (shot, episodes), cells in rows.items():
+            lines.append(Line(f"{result.details['way']}-way {shot}-shot, {episodes} episodes"))
+            lines += [_line(cell) for cell in cells]
+        yield Table(result.title, ("views", "accuracy", "gain", "relative", "p"), tuple(lines))
+
+
+def _line(cell: Cell) -> Line:
+    """Without a gain it is the baseline, or there was a single episode."""
+    name = f"{cell.support} support, {cell.query} query views"
+    gain = cell.gain
+    if gain is None:
+        told = Entry(cell.label) if cell.kind == "baseline" else Entry()
+        return Line(name, (of_accuracy(cell.accuracy), told, Entry(), Entry()), cell.kind)
+    told_gain = (of_gain(gain), Entry(relative(gain.relative_gain)), Entry(p_value(gain.p_value)))
+    return Line(name, (of_accuracy(cell.accuracy), *told_gain), cell.kind)
+
+
+def made(seed: int, seconds: float) -> Made:
+    """Of features alone, which a CPU scores."""
+    return Made(
+        command=command(),
+        commit=commit(),
+        date=datetime.now(UTC).date().isoformat(),
+        machine=describe_machine(torch.device("cpu")),
+        seconds={"evaluation": round(seconds, 3)},
+        seeds={"episodes": seed},
+        data={},
+    )
+
+
+def to_result(
+    results: Sequence[Result], title: str, made: Made, details: Mapping[str, Any], baseline: str = "baseline"
+) -> StudyResult:
+    """`details`: bank, baseline and head; `baseline` names what the gains are over."""
+    return StudyResult(
+        study="evaluation",
+        kind="evaluation",
+        title=title,
+        paper="none",
+        about=ABOUT,
+        made=made,
+        cells=tuple(_cell(result, details, baseline) for result in results),
+        details={"way": results[0].task.way, **details, "episodes": [result.episodes for result in results]},
+    )
+
+
+def _cell(result: Result, details: Mapping[str, Any], baseline: str) -> Cell:
+    source = str(details["bank"]["views"]["source"])
+    return Cell(
+        data=str(details["bank"]["data"]),
+        classifier=str(details["head"]["name"]),
+        shot=result.task.shot,
+        row="none" if result.baseline else source,
+        label=baseline if result.baseline else source,
+        kind="baseline" if result.baseline else "traditional" if source in TRADITIONAL else "generative",
+        support=result.use.support,
+        query=result.use.query,
+        original_weight=result.use.original_weight,
+        accuracy=result.accuracy,
+        gain=result.gain,
+    )

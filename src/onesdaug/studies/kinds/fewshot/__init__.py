@@ -1,0 +1,198 @@
+"""The few-shot tables: every row of a study on the same episodes, and the paper's claims held against them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from pydantic import model_validator
+
+from onesdaug.augment.config import AugmentConfig
+from onesdaug.fewshot.evaluate import Task, ViewUse
+from onesdaug.report.panels import Panel, panels, series_name, shared_episodes, told_episodes
+from onesdaug.report.parts import Folded, InText, Note, OnPage, Part, Plot, SideBySide
+from onesdaug.report.plots_ablation import noise_curve, parts_plot
+from onesdaug.report.plots_views import gain_over_k, gain_scale, heat_map
+from onesdaug.report.records import CONDITION_ALONE, OPERATOR, Cell, CellKind, Literature, Paper
+from onesdaug.report.result import StudyResult
+from onesdaug.statistics import Paired, mean_ci, paired
+from onesdaug.studies.banks import BankRequest, requests
+from onesdaug.studies.context import StudyContext
+from onesdaug.studies.kind import Findings, StudyKind
+from onesdaug.studies.kinds.fewshot.claims import ClaimSpec, EpisodeScores, Scores, weigh
+from onesdaug.studies.kinds.fewshot.tables import beside_others, glance, grid, in_full
+from onesdaug.studies.spec import BASELINE, TRADITIONAL, FeatureStudy, SpecModel, ViewRow
+
+KINDS: dict[str, CellKind] = {"generated": "generative", "round-trip": "generative", "oracle": "oracle"}
+COLOURS = "Green and red differences: the 95 % interval leaves out zero."
+
+
+class PaperValue(SpecModel):
+    data: str
+    classifier: str
+    shot: int = 1
+    row: str = "generated"
+    support: int = 0
+    query: int = 0
+    value: float
+    ci95: float | None = None
+
+
+class FewshotStudy(FeatureStudy):
+    claims: tuple[ClaimSpec, ...] = ()
+    paper_values: tuple[PaperValue, ...] = ()
+    literature: tuple[Literature, ...] = ()
+
+    @model_validator(mode="after")
+    def _refer_to_rows(self) -> FewshotStudy:
+        known = {row.id for row in self.rows} | {BASELINE}
+        named = [ref.row for claim in self.claims for ref in (*claim.better, claim.than)]
+        named += [value.row for value in self.paper_values]
+        if unknown := sorted(set(named) - known):
+            raise ValueError(f"no row called {', '.join(unknown)}; rows are {', '.join(sorted(known))}")
+        return self
+
+    def paper_value(self, data: str, classifier: str, shot: int, row: str, support: int, query: int) -> Paper | None:
+        named = {c.name: c.of_paper for c in self.classifiers if c.of_paper}
+        wanted = (data, named.get(classifier, classifier), shot, row, support, query)
+        for v in self.paper_values:
+            if (v.data, v.classifier, v.shot, v.row, v.support, v.query) == wanted:
+                return Paper(value=v.value, ci95=v.ci95)
+        return None
+
+
+class Kind(StudyKind[FewshotStudy]):
+    """Accuracies on episodes of stored features."""
+
+    spec = FewshotStudy
+
+    def banks(self, study: FewshotStudy, context: StudyContext) -> list[BankRequest]:
+        return requests(study, context)
+
+    def run(self, study: FewshotStudy, context: StudyContext, output: Path) -> Findings:
+        """Score all rows whose banks are there, then test the claims on them."""
+        requested = requests(study, context)
+        there = [group for group in _by_row(requested) if all(context.banks.is_there(one) for one in group)]
+        cells: list[Cell] = []
+        scored: list[EpisodeScores] = []
+        for data in study.data:
+            for classifier in study.classifiers:
+                groups = [g for g in there if (g[0].data, g[0].classifier.name) == (data, classifier.name)]
+                for shot in study.shots if groups else ():
+                    scores = EpisodeScores(data, classifier.name, shot)
+                    found = list(_scored(study, context, scores, groups))
+                    scored.append(scores)
+                    cells += _cells(study, context, scores, found)
+        return {
+            "cells": tuple(cells),
+            "claims": tuple(weigh(claim, scored) for claim in study.claims) if scored else (),
+            "literature": study.literature,
+            "missing": context.banks.missing(requested),
+        }
+
+    def show(self, result: StudyResult) -> Iterator[Part]:
+        """The whole at a glance, then its plots side by side, then every number."""
+        found = panels(result)
+        if found:
+            told = told_episodes(found)
+            shared = f"{shared_episodes(found)} behind every accuracy, the same for all rows of a table."
+            yield OnPage(Note(f"{shared} {COLOURS} {told}"))
+            yield InText(Note(told))
+        yield from filter(None, [glance(result)])
+        scale = gain_scale(found)
+        single = [panel for panel in found if not panel.is_grid and len(panel.counts) < 2]
+        curves = [Plot(panel.title, gain_over_k(panel, scale)) for panel in found]
+        curves += [Plot(f"Each row: {panel.title}", parts_plot(panel)) for panel in single]
+        levels = result.made.generators
+        curves += [Plot(f"Over the noise level: {panel.title}", noise_curve(panel, levels)) for panel in single]
+        yield SideBySide(tuple(curves))
+        for panel in found:
+            yield from _of_panel(panel)
+        yield from filter(None, [beside_others(result)])
+
+
+def _of_panel(panel: Panel) -> Iterator[Part]:
+    """Of a grid the picture holds the numbers; their intervals are in the table beneath."""
+    table = in_full(panel)
+    if not panel.is_grid:
+        yield OnPage(table)
+        yield InText(table.with_note(f"{shared_episodes([panel]).rstrip(',')}, the same for all rows."))
+        return
+    note = "Accuracy in %; beneath it the difference to no views in points; in brackets the paper's accuracy."
+    yield OnPage(Note(note))
+    maps = [Plot(f"{panel.title}, {series_name(cells)}", heat_map(panel, key)) for key, cells in panel.series.items()]
+    yield SideBySide(tuple(maps))
+    yield OnPage(Folded("All numbers with their intervals", (table,)))
+    yield from (InText(grid(panel, key)) for key in panel.series)
+
+
+def _by_row(requested: Sequence[BankRequest]) -> list[list[BankRequest]]:
+    """The requested of one row, a request for each seed."""
+    groups: dict[tuple[str, str, str, str], list[BankRequest]] = {}
+    for request in requested:
+        groups.setdefault((request.data, request.classifier.name, request.row.id, request.generator), []).append(
+            request
+        )
+    return list(groups.values())
+
+
+def _scored(
+    study: FewshotStudy, context: StudyContext, scores: EpisodeScores, groups: Sequence[Sequence[BankRequest]]
+) -> Iterator[tuple[BankRequest, int, int]]:
+    """Score every row; yields what was."""
+    task = Task(shot=scores.shot, episodes=context.settings.episodes or study.episodes, seed=context.settings.seed)
+    scores.by_row[BASELINE, "", 0, 0] = context.banks.scores(groups[0][0], task, ViewUse())
+    for group in groups:
+        request, generator = group[0], Path(group[0].generator).name
+        for support, query in request.row.uses or study.uses:
+            use = ViewUse(support, query, request.row.original_weight)
+            of_seeds = [context.banks.scores(of_seed, task, use) for of_seed in group]
+            scores.by_row[request.row.id, generator, support, query] = np.stack(of_seeds) if group[1:] else of_seeds[0]
+            yield request, support, query
+
+
+def _cells(
+    study: FewshotStudy, context: StudyContext, scores: EpisodeScores, found: Sequence[tuple[BankRequest, int, int]]
+) -> Iterator[Cell]:
+    def paper(row: str, support: int = 0, query: int = 0) -> Paper | None:
+        return study.paper_value(scores.data, scores.classifier, scores.shot, row, support, query)
+
+    where = {"data": Path(scores.data).name, "classifier": scores.classifier, "shot": scores.shot}
+    yield Cell(
+        **where,
+        row=BASELINE,
+        label="no views",
+        kind="baseline",
+        accuracy=mean_ci(scores.baseline),
+        paper=paper(BASELINE),
+    )
+    for request, support, query in found:
+        row, generator = request.row, Path(request.generator).name
+        config = context.config(row, request.generator) if row.views == "generated" else None
+        mine = scores.by_row[row.id, generator, support, query]
+        tta = scores.by_row.get((TRADITIONAL, "", support, query))
+        yield Cell(
+            **where,
+            row=row.id,
+            label=label_of(row, config),
+            kind=KINDS.get(row.views, "traditional"),
+            generator=generator,
+            support=support,
+            query=query,
+            original_weight=row.original_weight,
+            noise_level=None if config is None else config.noise_level,
+            accuracy=mean_ci(mine),
+            gain=compare(mine, scores.baseline),
+            over_tta=None if tta is None or row.id == TRADITIONAL else compare(mine, tta),
+            paper=paper(row.id, support, query),
+        )
+
+
+def label_of(row: ViewRow, config: AugmentConfig | None) -> str:
+    """The row's own; but what is drawn from the condition alone is not the paper's operator, and not called so."""
+    return CONDITION_ALONE if row.label == OPERATOR and config and config.from_condition_alone else row.label
+
+
+def compare(mine: Scores, other: Scores) -> Paired | None:
+    return paired(mine, other) if mine.shape[-1] > 1 else None

@@ -1,0 +1,174 @@
+"""The POPE table: `onesdaug pope` with the paper's settings, its rows beside the paper's."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from onesdaug.augment.config import preset
+from onesdaug.common.provenance import describe_machine
+from onesdaug.errors import OnesdaugError
+from onesdaug.report.parts import Part
+from onesdaug.report.records import Answer, Paper
+from onesdaug.report.result import StudyResult
+from onesdaug.report.strings import of_accuracy, of_gain, paper, percent
+from onesdaug.report.table import Entry, Line, Table
+from onesdaug.statistics import Paired, Summary
+from onesdaug.studies.context import Missing, StudyContext
+from onesdaug.studies.kind import Findings, StudyKind
+from onesdaug.studies.provenance import Facts
+from onesdaug.studies.spec import SpecModel, Study
+from onesdaug.vlm.metrics import Estimate
+from onesdaug.vlm.model import find_model
+from onesdaug.vlm.questions import check_images, read_questions
+from onesdaug.vlm.run import Headline, Job, answer, results
+from onesdaug.vlm.score import Score
+from onesdaug.vlm.settings import Asking, Contrast
+
+IMAGES = Path("coco") / "val2014"
+HOW_IMAGES = "http://images.cocodataset.org/zips/val2014.zip (6 GB), unpacked to coco/val2014"
+HOW_QUESTIONS = "output/coco of https://github.com/AoiDragon/POPE, put into pope"
+SEED = 1234  # the paper's
+PROMPT = "vcd"  # "our implementation, including the prompt and decoding, follows that of [VCD] exactly"
+
+
+class PopeRow(SpecModel):
+    """A row of the paper's table."""
+
+    method: str
+    k: int = 0
+    vcd: bool = False
+    accuracy: float
+    f1: float
+
+
+class PopeStudy(Study):
+    pope: tuple[PopeRow, ...] = ()
+    model: str = ""  # the vision-language model
+    questions: str = ""  # its file of questions
+
+
+class Kind(StudyKind[PopeStudy]):
+    spec = PopeStudy
+
+    def facts(self, study: PopeStudy, context: StudyContext) -> Facts:
+        return Facts()  # the run's own files say all of it
+
+    def run(self, study: PopeStudy, context: StudyContext, output: Path) -> Findings:
+        """Ask the model, or say all that is missing."""
+        if lines := _absent(study, context):
+            return {"missing": tuple(lines)}
+        try:
+            job = _job(study, context)
+            records = answer(job)
+        except OnesdaugError as error:  # the generator's weights are looked for where they are loaded
+            return {"missing": (" ".join(str(error).split()),)}
+        machine, started = describe_machine(context.device), time.perf_counter()
+        summary = results(job, records, commit=context.settings.commit, machine=machine, started=started)
+        found = []
+        for row in study.pope:
+            for decoding in ("greedy", "sample"):
+                method = "vcd" if row.vcd else "plain"
+                picked = summary.pick(method=method, decoding=decoding, parser="official", combine="vote", k=row.k)
+                found += [_entry(row, measured) for measured in picked]
+        return {"answers": tuple(found)}
+
+    def show(self, result: StudyResult) -> Iterator[Part]:
+        yield from filter(None, [answer_table(result.answers)])
+
+
+def _absent(study: PopeStudy, context: StudyContext) -> list[str]:
+    """One line for each thing that is not there."""
+    root, lines = context.root, []
+    where = "not under ONESDAUG_DATA" if root else "ONESDAUG_DATA is not set"
+    if root is None or not (root / "pope" / study.questions).is_file():
+        lines.append(f"POPE's questions: {where}; to get them: {HOW_QUESTIONS}")
+    if root is None or not (root / IMAGES).is_dir():
+        lines.append(f"COCO val2014 images: {where}; to get them: {HOW_IMAGES}")
+    try:
+        find_model(study.model, Asking(seed=SEED), Contrast(), prompt=PROMPT)
+    except OnesdaugError as error:
+        lines.append(" ".join(str(error).split()))
+    if lines:  # nothing will be run: see to the generator as well
+        try:
+            context.augmenter(context.generators_of(study)[0])
+        except Missing as missing:
+            lines.append(str(missing))
+    return lines
+
+
+def _job(study: PopeStudy, context: StudyContext) -> Job:
+    root = context.root or Path()
+    questions = read_questions(root / "pope" / study.questions)
+    check_images(questions, root / IMAGES)
+    device = context.settings.device
+    about, load = find_model(study.model, Asking(seed=SEED), Contrast(), prompt=PROMPT, device=device)
+    return Job(
+        questions=questions,
+        images=root / IMAGES,
+        out=context.settings.work / "pope",
+        about=about,
+        load_model=load,
+        headline=Headline(),
+        k=max(row.k for row in study.pope),
+        seed=SEED,
+        generator=context.generators_of(study)[0],
+        config=preset("vlm"),
+        device=context.settings.device,
+    )
+
+
+def _entry(row: PopeRow, measured: Score) -> Answer:
+    m = measured.metrics
+    gain = None
+    if measured.gain is not None and measured.gain.accuracy.value is not None:
+        g = measured.gain
+        gain = Paired(g.accuracy.value or 0.0, _half(g.accuracy), g.mcnemar_p, g.relative_accuracy or 0.0, g.n)
+    return Answer(
+        method=row.method,
+        decoding=measured.decoding,
+        k=row.k,
+        accuracy=Summary(_value(m.accuracy), _half(m.accuracy), m.n),
+        f1=_value(m.f1),
+        precision=_value(m.precision),
+        recall=_value(m.recall),
+        yes_ratio=_value(m.yes_ratio),
+        unknown=m.unknown,
+        gain=gain,
+        paper_accuracy=Paper(value=row.accuracy),
+        paper_f1=Paper(value=row.f1),
+    )
+
+
+def _value(estimate: Estimate) -> float:
+    return float("nan") if estimate.value is None else estimate.value
+
+
+def _half(estimate: Estimate) -> float:
+    """Half of the interval's width: it is nearly symmetric for thousands of questions."""
+    if estimate.low is None or estimate.high is None:
+        return float("nan")
+    return (estimate.high - estimate.low) / 2
+
+
+def answer_table(answers: Sequence[Answer]) -> Table | None:
+    if not answers:
+        return None
+    lines = []
+    for a in answers:
+        entries = (
+            of_accuracy(a.accuracy, _quoted(a.paper_accuracy)),
+            of_gain(a.gain),
+            Entry(percent(a.f1), _quoted(a.paper_f1)),
+            Entry(f"{percent(a.precision)} / {percent(a.recall)}"),
+            Entry(percent(a.yes_ratio), (f"{a.unknown:,} unclear",) if a.unknown else ()),
+        )
+        name = a.method if not a.k or str(a.k) in a.method else f"{a.method}, K = {a.k}"
+        lines.append(Line(f"{name}, {a.decoding}", entries, "baseline" if a.gain is None else "generative"))
+    columns = ("method", "accuracy, %", "to no views, points", "F1, %", "precision / recall, %", "says yes, %")
+    return Table("", columns, tuple(lines)).without_empty_columns()
+
+
+def _quoted(value: Paper | None) -> tuple[str, ...]:
+    return () if value is None else (f"paper {paper(value)}",)

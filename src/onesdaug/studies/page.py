@@ -1,0 +1,111 @@
+"""The studies as one HTML page that needs nothing beside it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from onesdaug.common.files import write_text
+from onesdaug.report import facts
+from onesdaug.report.claims import SIGN, VERDICTS, by_verdict, came_out, comparisons, tally
+from onesdaug.report.html import render as render_template
+from onesdaug.report.pictures import embed
+from onesdaug.report.records import Claim
+from onesdaug.report.result import StudyResult, read_results
+from onesdaug.studies.kind import shown_by
+
+TITLE = "1S-DAug: the paper's tables and figures, run again"
+LEAD = (
+    "Every table and figure of “Can One-Shot Test-Time Data Augmentation Help with Generalization?” as it came out "
+    "here, the paper's value beside it. The 1S-DAug operator makes K views of a single image; a frozen classifier "
+    "averages over them."
+)
+IN_SHORT = "In short: what agrees with the paper and what differs"
+DETAILS = "± is the half-width of a 95 % interval. A paired difference compares two methods episode by episode."
+
+
+def render(results: Sequence[StudyResult], folder: Path) -> str:
+    """The whole page; `folder` holds the pictures."""
+    alone = len(results) == 1 and results[0].paper == "none"  # nothing of the paper's: the page is the result's own
+    return render_template(
+        "studies.html",
+        title=results[0].title if alone else TITLE,
+        lead=[] if alone else [LEAD, drawn_by(results)],
+        in_short=None if alone else _in_short(results),
+        sections=[_section(result, folder) for result in results],
+        footer=[DETAILS],
+    )
+
+
+def write(results: Sequence[StudyResult], folder: Path, path: Path) -> Path:
+    """Write the page whole or not at all."""
+    return write_text(path, render(results, folder))
+
+
+def write_report(folder: Path, path: Path) -> Path:
+    """The page of all results in a folder."""
+    return write(read_results(folder), folder, path)
+
+
+def drawn_by(results: Sequence[StudyResult]) -> str:
+    """Which generators drew the views: without it no number means anything."""
+    cells = [cell.generator for result in results for cell in result.cells if cell.generator]
+    names = list(dict.fromkeys([*cells, *(entry.generator for result in results for entry in result.theory)]))
+    if not names:
+        return ""
+    *others, last = names
+    told = f"The views behind the accuracies were drawn by {', '.join(others) + ' and ' * bool(others) + last}."
+    if "sd15" not in names:
+        told += " The paper's were drawn by Stable Diffusion 1.5 with IP-Adapter: a difference may be the generator's."
+    return told
+
+
+def anchor(result: StudyResult) -> str:
+    """The name that links within the page use."""
+    return "study-" + re.sub(r"[^a-z0-9]+", "-", result.file.removesuffix(".json").lower())
+
+
+def _in_short(results: Sequence[StudyResult]) -> Mapping[str, Any]:
+    verdicts = [
+        (
+            verdict,
+            VERDICTS[verdict],
+            [
+                {"says": c.says, "came_out": came_out(c), "paper": result.paper, "anchor": anchor(result)}
+                for result, c in claims
+            ],
+        )
+        for verdict, claims in by_verdict(results).items()
+    ]
+    return {"title": IN_SHORT, "tally": tally(results), "sign": SIGN, "verdicts": verdicts}
+
+
+def _section(result: StudyResult, folder: Path) -> Mapping[str, Any]:
+    """What the template shows of one study: statements, tables, plots, pictures, and how they were made."""
+    ranked = sorted(result.claims, key=lambda claim: list(VERDICTS).index(claim.verdict))
+    return {
+        "result": result,
+        "anchor": anchor(result),
+        "heading": facts.heading(result),
+        "one_line": facts.in_one_line(result),
+        "classifiers": facts.of_classifiers(result),
+        "claims": [_claim(claim) for claim in ranked],
+        "photographs": [
+            {
+                **photograph.model_dump(),
+                "pictures": [embed(folder, file, caption) for caption, file in photograph.pictures],
+            }
+            for photograph in result.photographs
+        ],
+        "parts": list(shown_by(result)),
+        "sheets": [embed(folder, sheet.file, sheet.caption, sheet.title) for sheet in result.sheets],
+        "made": facts.in_full(result),
+    }
+
+
+def _claim(claim: Claim) -> Mapping[str, Any]:
+    """It opens on its comparisons; a single one is in the sentence."""
+    table = comparisons(claim) if len(claim.instances) > 1 else None
+    return {"says": claim.says, "verdict": claim.verdict, "came_out": came_out(claim), "comparisons": table}
