@@ -12,12 +12,22 @@ _WHERE = {
     "Augmenter": "onesdaug.augment.operator",
     "AugmentConfig": "onesdaug.augment.config",
     "ShapeTweak": "onesdaug.augment.shape",
+    "Generator": "onesdaug.generators.base",
     "Schedule": "onesdaug.augment.schedule",
     "TestTimeEnsemble": "onesdaug.ensemble.wrap",
     "ViewFolder": "onesdaug.jobs.folder",
 }
 
-__all__ = ["AugmentConfig", "Augmenter", "Schedule", "ShapeTweak", "TestTimeEnsemble", "ViewFolder", "__version__"]
+__all__ = [
+    "AugmentConfig",
+    "Augmenter",
+    "Generator",
+    "Schedule",
+    "ShapeTweak",
+    "TestTimeEnsemble",
+    "ViewFolder",
+    "__version__",
+]
 
 if TYPE_CHECKING:
     from onesdaug.augment.config import AugmentConfig
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
     from onesdaug.augment.schedule import Schedule
     from onesdaug.augment.shape import ShapeTweak
     from onesdaug.ensemble.wrap import TestTimeEnsemble
+    from onesdaug.generators.base import Generator
     from onesdaug.jobs.folder import ViewFolder
 
 

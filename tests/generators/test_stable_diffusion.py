@@ -18,7 +18,7 @@ from tests.tiny import SIDE, save_ip_adapter, save_sd
 
 
 def load(sd: Path, ip: Path | None = None, **options) -> StableDiffusion:
-    return StableDiffusion.from_pretrained(sd, ip_adapter_repo=ip, device="cpu", **options)
+    return StableDiffusion.from_pretrained(sd, ip_adapter=ip is not None, ip_repo=ip, device="cpu", **options)
 
 
 @pytest.mark.parametrize(("kind", "tokens"), [("base", 4), ("plus", 16)])

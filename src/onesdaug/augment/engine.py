@@ -13,9 +13,8 @@ from typing import Any
 import torch
 
 from onesdaug.augment.graphs import Graphed
-from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
-from onesdaug.generators.speed import Compile, check_compile, set_switches
+from onesdaug.generators.speed import Compile
 
 Function = Callable[..., torch.Tensor]
 
@@ -32,7 +31,7 @@ class Engine:
     @classmethod
     def of(cls, generator: Generator | None, device: torch.device) -> Engine:
         """The engine that fits how the generator's networks are compiled."""
-        return cls(getattr(generator, "compiled", "off"), device)
+        return cls("off" if generator is None else generator.compiled, device)
 
     def rows(self, needed: int, batch_size: int) -> int:
         """How many rows are really computed."""
@@ -73,15 +72,3 @@ def pad(x: torch.Tensor, rows: int) -> torch.Tensor:
     """The batch with its last row repeated until there are `rows`: numbers that are known to be harmless."""
     short = rows - x.shape[0]
     return x if short <= 0 else torch.cat([x, x[-1:].expand(short, *x.shape[1:])])
-
-
-def accelerate(generator: Generator, mode: Compile, device: torch.device) -> None:
-    """Have a generator compile its networks, or say that it cannot."""
-    check_compile(mode, device)
-    if mode == "off":
-        return
-    set_switches(mode, device)
-    make = getattr(generator, "accelerate", None)
-    if make is None:
-        raise ConfigError(f"this generator has no `accelerate`: it cannot be compiled with {mode!r}; leave it off")
-    make(mode)

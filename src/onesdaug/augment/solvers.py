@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from onesdaug.augment.schedule import NoiseMap, Schedule, Solver, timesteps
+from onesdaug.augment.schedule import NoiseMap, Schedule, Solver, find_solver, timesteps
+from onesdaug.errors import ConfigError
 
 Predict = Callable[[torch.Tensor, int], torch.Tensor]  # (z, index of the step) → eps
 Noise = Callable[[int], torch.Tensor]  # index of the step → standard normal rows
@@ -40,26 +41,31 @@ class Table:
 
 
 def table(
-    schedule: Schedule, solver: Solver, steps: int, noise_level: float = 1.0, noise_map: NoiseMap = "strength"
+    schedule: Schedule, solver: str, steps: int, noise_level: float = 1.0, noise_map: NoiseMap = "strength"
 ) -> Table:
     """The coefficient rows of `solver` from the entry time of `noise_level` down to a clean image."""
+    kind = find_solver(solver)
     run, then = timesteps(schedule, steps, noise_level, noise_map, solver)
     now = schedule.abar[run]
-    clean = schedule.final_abar if solver == "ddim" else 1.0
+    clean = schedule.final_abar if kind.strides else 1.0
     nxt = np.where(then < 0, clean, schedule.abar[np.maximum(then, 0)])
-    rows = {"ddpm": _ddpm, "ddpm-ancestral": _ancestral, "ddim": _ddim, "dpm++": _dpmpp}[solver]
-    a, b, c, s = rows(now, nxt)
+    try:
+        a, b, c, s = (np.broadcast_to(np.asarray(row, np.float64), now.shape) for row in kind.rows(now, nxt))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"solver {solver!r} must give a, b, c, s, each a number or one per step: {error}") from error
+    if not np.isfinite([a, b, c, s]).all():
+        raise ConfigError(f"solver {solver!r} gives coefficients that are not finite; abar next is 1 at the last step")
     return Table(run, np.sqrt(now), np.sqrt(1 - now), a, b, c, s)
 
 
-Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Row = np.ndarray | float
+Rows = tuple[Row, Row, Row, Row]
 
 
 def _ddpm(now: np.ndarray, nxt: np.ndarray) -> Rows:
     """DDPM's posterior mean (Ho et al., eq. 7) with sigma 0: the paper's mu_phi."""
     alpha = now / nxt
-    zero = np.zeros_like(now)
-    return np.sqrt(alpha) * (1 - nxt) / (1 - now), np.sqrt(nxt) * (1 - alpha) / (1 - now), zero, zero
+    return np.sqrt(alpha) * (1 - nxt) / (1 - now), np.sqrt(nxt) * (1 - alpha) / (1 - now), 0.0, 0.0
 
 
 def _ancestral(now: np.ndarray, nxt: np.ndarray) -> Rows:
@@ -71,8 +77,7 @@ def _ancestral(now: np.ndarray, nxt: np.ndarray) -> Rows:
 def _ddim(now: np.ndarray, nxt: np.ndarray) -> Rows:
     """DDIM (Song et al., eq. 12) with eta 0."""
     a = np.sqrt((1 - nxt) / (1 - now))
-    zero = np.zeros_like(now)
-    return a, np.sqrt(nxt) - a * np.sqrt(now), zero, zero
+    return a, np.sqrt(nxt) - a * np.sqrt(now), 0.0, 0.0
 
 
 def _dpmpp(now: np.ndarray, nxt: np.ndarray) -> Rows:
@@ -84,7 +89,12 @@ def _dpmpp(now: np.ndarray, nxt: np.ndarray) -> Rows:
     second = np.zeros_like(now)
     if now.size > 2:
         second[1:-1] = 0.5 * h[1:-1] / h[:-2]  # 1 / (2 r), r = h_prev / h
-    return np.sqrt((1 - nxt) / (1 - now)), gain * (1 + second), -gain * second, np.zeros_like(now)
+    return np.sqrt((1 - nxt) / (1 - now)), gain * (1 + second), -gain * second, 0.0
+
+
+DDPM, ANCESTRAL = Solver(_ddpm), Solver(_ancestral)
+DDIM = Solver(_ddim, strides=True)
+DPMPP = Solver(_dpmpp, spacing="linspace", spaces_end=True)
 
 
 def denoise(predict: Predict, z: torch.Tensor, rows: Table, noise: Noise | None = None) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +17,7 @@ from onesdaug.augment.guidance import guided, guided_steps
 from onesdaug.augment.seeds import Seed, normal, stream, upload
 from onesdaug.augment.solvers import Table, denoise, table
 from onesdaug.errors import ConfigError
-from onesdaug.generators.base import Generator, Predictor
+from onesdaug.generators.base import Generator
 
 
 @dataclass(frozen=True)
@@ -132,11 +131,10 @@ class Stages:
         `more` are the negative rows, if guidance is ever on, then the noise of each step that adds some.
         """
         assert self.generator is not None and self.table is not None
-        guides = any(self.guided)
+        guides, c = any(self.guided), self.config
         negative, kicks = more[0] if guides else None, iter(more[guides:])
         predict = guided(
-            self._predictor(self.generator), self._t, positive, negative, scale, self.config.guidance, self.guided,
-            shared=getattr(self.generator, "shares_rows", False), prepared=getattr(self.generator, "prepared", None),
+            self.generator, c.attention, self._t, positive, negative, scale, c.guidance, self.guided
         )  # fmt: skip
         return self.generator.decode(denoise(predict, z, self.table, lambda _: next(kicks))).float()
 
@@ -201,22 +199,18 @@ class Stages:
             scale = torch.zeros(len(tasks), device=self.device)
         return positive, generator.null_tokens(len(tasks)) if any(self.guided) else None, scale
 
-    def _predictor(self, generator: Generator) -> Predictor:
-        if self.config.attention == "decoupled":
-            return generator.predict
-        return partial(generator.predict, attention=self.config.attention)  # type: ignore[call-arg]
-
     def _check_abilities(self, generator: Generator) -> None:
         """Say at once, not in the middle of a job, that a generator cannot do what the settings ask."""
-        if self.config.prompt and "prompt" not in inspect.signature(generator.image_tokens).parameters:
+        if self.config.prompt and not generator.prompts:
             raise ConfigError("this generator takes no text prompt; leave `prompt` empty")
-        if self.config.mode and "mode" not in inspect.signature(generator.image_tokens).parameters:
+        if self.config.mode and self.config.mode not in generator.modes:
             raise ConfigError(
                 f"this generator knows one kind of condition, not mode {self.config.mode!r}: that setting, and the "
                 "presets whose names begin with pocket, are for the pocket generators"
             )
-        if self.config.attention != "decoupled" and "attention" not in inspect.signature(generator.predict).parameters:
-            raise ConfigError(f"this generator has one kind of attention; it cannot do {self.config.attention!r}")
+        if self.config.attention not in generator.attentions:
+            known = ", ".join(generator.attentions)
+            raise ConfigError(f"this generator's attention is {known}; it cannot do {self.config.attention!r}")
 
 
 def _streams(tasks: Sequence[Task], stage: str) -> list[np.random.Generator]:

@@ -187,10 +187,10 @@ def _refuse(options: dict[str, Any], why: str) -> None:
 
 def _config(generator: str, preset: str | None, shape_aug: bool) -> AugmentConfig:
     from onesdaug.augment.config import preset as named
-    from onesdaug.augment.operator import default_preset
-    from onesdaug.generators.pocket.generator import is_pocket
+    from onesdaug.generators.load import default_preset
 
-    chosen = preset or (default_preset(generator) if is_pocket(generator) else "vlm")
+    own = default_preset(generator)
+    chosen = preset or ("vlm" if own == "paper" else own)
     return named(chosen) if shape_aug else named(chosen, shape=None)
 
 

@@ -11,8 +11,9 @@ import torch
 from onesdaug.errors import ConfigError, WeightsMissing
 from onesdaug.generators.weights import component
 
+PARTS = ("unet", "vae", "text_encoder", "scheduler", "tokenizer")
 PATTERNS = [
-    *(f"{part}/*.json" for part in ("unet", "vae", "text_encoder", "scheduler")),
+    *(f"{part}/*.json" for part in PARTS[:4]),
     "tokenizer/*",
     *(f"{part}/*model.safetensors" for part in ("unet", "vae", "text_encoder")),
 ]
