@@ -8,8 +8,6 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from onesdaug.errors import ConfigError
-
 Stage = Literal["pretrain", "meta", "all"]
 OUT_OF_TIME = 3
 
@@ -73,8 +71,8 @@ def train(
 
     import torch
 
+    from onesdaug.common.registry import BACKBONES
     from onesdaug.data.registry import load_split
-    from onesdaug.encoders.load import BACKBONES
     from onesdaug.fewshot.meta import meta_train
     from onesdaug.fewshot.pretrain import pretrain
     from onesdaug.fewshot.recipes import (
@@ -100,8 +98,7 @@ def train(
         "balance": balance, "use_euclidean": use_euclidean, "fix_bn": fix_bn,
     }  # fmt: skip
     chosen = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    if backbone not in BACKBONES:
-        raise ConfigError(f"backbone {backbone!r} is none of {', '.join(BACKBONES)}")
+    BACKBONES.check(backbone)
     base = PretrainConfig(backbone=backbone)
     start = replace(PAPER_FEAT if head == "feat" else PAPER_PROTONET, head=head)
     if recipe == "released":  # made for this benchmark, else for another one with the same backbone and head
