@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 from onesdaug import Augmenter
 from onesdaug.common.hub import fingerprint
 from onesdaug.errors import ConfigError, WeightsMissing
+from onesdaug.generators.sd.files import component
 from onesdaug.generators.sd.generator import StableDiffusion
-from onesdaug.generators.weights import component
 from tests.tiny import SIDE, save_ip_adapter, save_sd
 
 

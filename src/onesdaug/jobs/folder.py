@@ -7,8 +7,8 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from onesdaug.common.files import sha256_of
 from onesdaug.augment.source import ViewSource
+from onesdaug.common.files import sha256_of
 from onesdaug.data.images import load_image
 from onesdaug.errors import DataError
 from onesdaug.jobs.manifest import NAME, Manifest, made_with

@@ -19,9 +19,8 @@ from onesdaug.generators.sd.attention import Attention, PlainAttention, fuse_pro
 from onesdaug.generators.sd.decoder import load_decoder
 from onesdaug.generators.sd.fast.layers import rewrite
 from onesdaug.generators.sd.fast.unet import FastUNet, supported
-from onesdaug.generators.sd.files import PARTS, PATTERNS, encode_text, model_files, prediction_type
+from onesdaug.generators.sd.files import PARTS, PATTERNS, component, encode_text, model_files, prediction_type
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named
-from onesdaug.generators.weights import ACCEPTED, component
 
 REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 VAE_PIXELS = 16 * 512**2  # of all rows that go through the VAE at once
@@ -97,7 +96,8 @@ class StableDiffusion(Generator):
         source = REPO if str(source) == "sd15" else source
         at = pick_device(device)
         kind = pick_dtype(dtype, at)
-        folder, advice = find(source, "Stable Diffusion", ACCEPTED, PATTERNS), how_to_get(source, PATTERNS)
+        folder = find(source, "Stable Diffusion", "a folder in diffusers format or a hub id", PATTERNS)
+        advice = how_to_get(source, PATTERNS)
         files = model_files(folder, advice)
         adapter_files = adapters.locate(ip_repo, ip_weights) if ip_adapter else None
         scheduler = json.loads((folder / "scheduler" / "scheduler_config.json").read_text())
