@@ -43,7 +43,7 @@ def test_a_name_is_ours_registered_or_a_packages(things: Registry) -> None:
 
 
 def test_an_unknown_name_is_answered_with_what_is_known(things: Registry) -> None:
-    with pytest.raises(ConfigError, match=r"no thing 'paht': did you mean 'path'\?; known are path, four, or"):
+    with pytest.raises(ConfigError, match=r"no thing 'paht': did you mean 'path'\?; known are path, four, or your"):
         things.get("paht")
     with pytest.raises(ConfigError, match="no thing 'zzz'; known are path, four"):
         things.check("zzz")

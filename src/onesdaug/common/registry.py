@@ -29,13 +29,18 @@ class Registry:
 
     kind: what one of them is called in messages; group: the entry points that add to it.
     ours: name → the thing, or "module:object" to be imported when it is asked for.
-    elsewhere: name → how to install it, of things that other packages are known to bring.
+    also: what is taken beside names, in words; elsewhere: name → how to install it, where another package brings it.
     """
 
     def __init__(
-        self, kind: str, group: str, ours: Mapping[str, Any], elsewhere: Mapping[str, str] | None = None
+        self,
+        kind: str,
+        group: str,
+        ours: Mapping[str, Any],
+        also: str = "",
+        elsewhere: Mapping[str, str] | None = None,
     ) -> None:
-        self.kind, self.group, self.elsewhere = kind, group, dict(elsewhere or {})
+        self.kind, self.group, self.also, self.elsewhere = kind, group, also, dict(elsewhere or {})
         self._here: dict[str, Any] = dict(ours)
 
     def register(self, name: str) -> Callable[[T], T]:
@@ -55,6 +60,12 @@ class Registry:
     def names(self) -> tuple[str, ...]:
         """Everything that is known here, ours first; imports none of it."""
         return tuple(dict.fromkeys((*self._here, *self._installed)))
+
+    def choices(self) -> str:
+        """Everything that is taken, for help texts and messages."""
+        return ", ".join(
+            (*self.names(), *filter(None, [self.also]), "or your own as package.module:object or file.py:object")
+        )
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
@@ -79,7 +90,7 @@ class Registry:
         near = get_close_matches(spec, self.names(), n=1)
         raise ConfigError(
             f"there is no {self.kind} {spec!r}{f': did you mean {near[0]!r}?' if near else ''}; known are "
-            f"{', '.join(self.names()) or 'none'}, or your own as package.module:object or file.py:object"
+            f"{self.choices()} (docs/extend.md)"
         )
 
     def get(self, spec: str) -> Any:
@@ -174,6 +185,7 @@ GENERATORS = Registry(
         "sd15": "onesdaug.generators.sd.generator:StableDiffusion",
         "shape": "onesdaug.generators.base:ShapeOnly",
     },
+    also="a folder or hub id in diffusers format, a folder of `onesdaug generator train`",
     elsewhere={"pocket-imagenet": "pip install ./packages/pocket-imagenet  (in a checkout of onesdaug)"},
 )
 SOLVERS = Registry(
@@ -204,6 +216,7 @@ BACKBONES = Registry(
         "res12": "onesdaug.encoders.res12:Res12",
         "efficientnet-lite0": "onesdaug.encoders.efficientnet:load_efficientnet",
     },
+    also="a checkpoint folder, hf:ID",
 )
 VIEWS = Registry(
     "view source",
@@ -212,6 +225,7 @@ VIEWS = Registry(
         "crop-flip": "onesdaug.ensemble.traditional:CropFlip",
         "traditional": "onesdaug.ensemble.traditional:Traditional",
     },
+    also="a folder of `onesdaug augment`, a generator",
 )
 VLMS = Registry("vision-language model", "onesdaug.vlms", {})
 STUDIES = Registry("kind of study", "onesdaug.studies", {})

@@ -96,9 +96,7 @@ def find_views(spec: str, preset: str | None = None, device: str | torch.device 
         try:
             find_generator(spec)
         except OnesdaugError as error:
-            raise type(error)(
-                f"{error}; views also come from {', '.join(VIEWS)} and folders of `onesdaug augment`"
-            ) from None
+            raise type(error)(f"{error}; views also come from {VIEWS.choices()}") from None
         return Augmenter.from_pretrained(spec, preset=preset, device=device)
     found = VIEWS.get(spec)
     if isinstance(found, Generator) or (isinstance(found, type) and issubclass(found, Generator)):
