@@ -13,7 +13,7 @@ _WHERE = {
     "AugmentConfig": "onesdaug.augment.config",
     "ShapeTweak": "onesdaug.augment.shape",
     "Generator": "onesdaug.generators.base",
-    "Schedule": "onesdaug.augment.schedule",
+    "Schedule": "onesdaug.generators.schedule",
     "TestTimeEnsemble": "onesdaug.ensemble.wrap",
     "ViewFolder": "onesdaug.jobs.folder",
 }
@@ -32,10 +32,10 @@ __all__ = [
 if TYPE_CHECKING:
     from onesdaug.augment.config import AugmentConfig
     from onesdaug.augment.operator import Augmenter
-    from onesdaug.augment.schedule import Schedule
     from onesdaug.augment.shape import ShapeTweak
     from onesdaug.ensemble.wrap import TestTimeEnsemble
     from onesdaug.generators.base import Generator
+    from onesdaug.generators.schedule import Schedule
     from onesdaug.jobs.folder import ViewFolder
 
 

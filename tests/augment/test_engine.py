@@ -236,11 +236,11 @@ def test_the_loop_moves_nothing_between_host_and_device(tiny_sd: Path, tiny_ip: 
     generator.unet.to(there), generator.vae.to(there)
     aug.stages._t = aug.stages._t.to(there)
     z, tokens = torch.zeros(2, 4, 16, 16, device=there), torch.zeros(2, 81, 32, device=there)
-    kicks = [torch.zeros_like(z) for _ in range(int((aug.table.s > 0).sum()))]
+    step_noise = [torch.zeros_like(z) for _ in range(int((aug.table.s > 0).sum()))]
     watch = Copies()
     watch.seen = []
     with torch.no_grad(), watch:
-        out = aug.stages._denoised(z, tokens, torch.zeros(2, device=there), tokens, *kicks)
+        out = aug.stages._denoised(z, tokens, torch.zeros(2, device=there), tokens, *step_noise)
     assert out.device == there and out.shape == (2, 3, 32, 32)
     assert watch.seen == []
     with watch:

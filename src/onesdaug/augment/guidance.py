@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
 from onesdaug.augment.solvers import Predict
-from onesdaug.generators.base import Generator, Predictor
+from onesdaug.generators.base import Generator
 
 
 def guided_steps(t: np.ndarray, length: int, guidance: float, interval: tuple[float, float]) -> list[bool]:
@@ -36,9 +38,9 @@ def guided(
     rows = generator.prepared(rows)
     both, positive = None if negative is None else rows, rows[-len(positive) :]
     scales = torch.cat([image_scale, image_scale])
-    predict: Predictor = generator.predict
-    if attention != generator.attentions[0]:
-        predict = partial(generator.predict, attention=attention)  # type: ignore[call-arg]
+    # only a generator that knows another kind of attention takes the keyword
+    how: dict[str, Any] = {} if attention == "decoupled" else {"attention": attention}
+    predict: Callable[..., torch.Tensor] = partial(generator.predict, **how)
 
     def step(z: torch.Tensor, i: int) -> torch.Tensor:
         rows = z.shape[0]

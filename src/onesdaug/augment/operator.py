@@ -14,14 +14,14 @@ import numpy as np
 import torch
 from PIL import Image
 
-from onesdaug.augment.batch import Arriving, Cost, Row, View, finish, launcher, prepare
+from onesdaug.augment.batch import Cost, PendingBatch, Row, View, finish, launcher, prepare
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
 from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas, to_square
 from onesdaug.augment.seeds import Seed, row_seeds
-from onesdaug.augment.solvers import Table
+from onesdaug.augment.solvers import StepTable
 from onesdaug.augment.source import ViewSource
-from onesdaug.augment.stages import Memo, Stages, Task, check_finite
+from onesdaug.augment.stages import Memo, RowTask, Stages, check_finite
 from onesdaug.common.devices import is_out_of_memory, peak_memory_mb, pick_device, reset_peak_memory
 from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch
@@ -70,7 +70,7 @@ class Augmenter(ViewSource):
         self._told_of_memory = False
 
     @property
-    def table(self) -> Table | None:
+    def table(self) -> StepTable | None:
         """The solver's rows that are run; None without a generator."""
         return self.stages.table
 
@@ -171,7 +171,7 @@ class Augmenter(ViewSource):
             # only this chunk's images come to the device: its memory does not grow with their number
             first, last = chunk[0][0], chunk[-1][0] + 1
             canvases = Pictures.of(to_canvas(batch[first:last].to(self.device, torch.float32), geo))
-            tasks = [Task(i - first, seeds[i], n, scales[i]) for i, n in chunk]
+            tasks = [RowTask(i - first, seeds[i], n, scales[i]) for i, n in chunk]
             memo.names = range(first, last)
             drawn = self.stages.draw(canvases, [geo] * (last - first), tasks, self.batch_size, memo)
             views = from_square(drawn.squares.dense(), drawn.canvases.dense(), geo)
@@ -221,11 +221,11 @@ class Augmenter(ViewSource):
         started, threads = time.perf_counter(), self.overlap > 1
         batch = prepare(rows, self.side, self.config, threads)
 
-        def launch() -> Arriving:
+        def launch() -> PendingBatch:
             reset_peak_memory(self.device)
             memo.names = batch.names
             drawn = self.stages.draw(batch.canvases, batch.geos, batch.tasks, self.batch_size, memo)
-            return Arriving(drawn, canvases=tweaked or self.config.fit == "crop")
+            return PendingBatch(drawn, canvases=tweaked or self.config.fit == "crop")
 
         made = launcher(self.device).submit(launch).result() if threads else launch()
         made.wait()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, Self
+from typing import Any, ClassVar, Self
 
 import torch
 from torch import nn
@@ -13,14 +13,6 @@ from onesdaug.common.devices import pick_device
 from onesdaug.errors import ConfigError
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.speed import Compile, set_switches, to_compile
-
-
-class Predictor(Protocol):
-    """The noise predictor eps_phi(z, t, tokens)."""
-
-    def __call__(
-        self, z: torch.Tensor, t: torch.Tensor, tokens: torch.Tensor, image_scale: torch.Tensor
-    ) -> torch.Tensor: ...
 
 
 class Generator(ABC):
