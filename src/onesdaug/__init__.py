@@ -12,19 +12,30 @@ _WHERE = {
     "Augmenter": "onesdaug.augment.operator",
     "AugmentConfig": "onesdaug.augment.config",
     "ShapeTweak": "onesdaug.augment.shape",
-    "Schedule": "onesdaug.augment.schedule",
+    "Generator": "onesdaug.generators.base",
+    "Schedule": "onesdaug.generators.schedule",
     "TestTimeEnsemble": "onesdaug.ensemble.wrap",
     "ViewFolder": "onesdaug.jobs.folder",
 }
 
-__all__ = ["AugmentConfig", "Augmenter", "Schedule", "ShapeTweak", "TestTimeEnsemble", "ViewFolder", "__version__"]
+__all__ = [
+    "AugmentConfig",
+    "Augmenter",
+    "Generator",
+    "Schedule",
+    "ShapeTweak",
+    "TestTimeEnsemble",
+    "ViewFolder",
+    "__version__",
+]
 
 if TYPE_CHECKING:
     from onesdaug.augment.config import AugmentConfig
     from onesdaug.augment.operator import Augmenter
-    from onesdaug.augment.schedule import Schedule
     from onesdaug.augment.shape import ShapeTweak
     from onesdaug.ensemble.wrap import TestTimeEnsemble
+    from onesdaug.generators.base import Generator
+    from onesdaug.generators.schedule import Schedule
     from onesdaug.jobs.folder import ViewFolder
 
 

@@ -20,12 +20,13 @@ from onesdaug.augment.fit import Pictures
 from onesdaug.augment.operator import Row
 from onesdaug.augment.seeds import stream
 from onesdaug.augment.shape import Psi, homographies, warp
+from onesdaug.generators.base import Generator
 from tests.conftest import make_image
 
 CONFIG = AugmentConfig(steps=2, solver="ddpm-ancestral")
 
 
-class Coarse:
+class Coarse(Generator):
     """A generator that costs nothing: latents are pooled pixels, and no noise is ever seen in them."""
 
     size = 24

@@ -236,11 +236,11 @@ def test_the_loop_moves_nothing_between_host_and_device(tiny_sd: Path, tiny_ip: 
     generator.unet.to(there), generator.vae.to(there)
     aug.stages._t = aug.stages._t.to(there)
     z, tokens = torch.zeros(2, 4, 16, 16, device=there), torch.zeros(2, 81, 32, device=there)
-    kicks = [torch.zeros_like(z) for _ in range(int((aug.table.s > 0).sum()))]
+    step_noise = [torch.zeros_like(z) for _ in range(int((aug.table.s > 0).sum()))]
     watch = Copies()
     watch.seen = []
     with torch.no_grad(), watch:
-        out = aug.stages._denoised(z, tokens, torch.zeros(2, device=there), tokens, *kicks)
+        out = aug.stages._denoised(z, tokens, torch.zeros(2, device=there), tokens, *step_noise)
     assert out.device == there and out.shape == (2, 3, 32, 32)
     assert watch.seen == []
     with watch:
@@ -264,11 +264,9 @@ def test_what_cannot_be_compiled_is_said(tiny_sd: Path, monkeypatch: pytest.Monk
 
 
 def test_a_generator_of_ones_own_says_that_it_cannot() -> None:
-    from onesdaug.augment.engine import accelerate
-
-    accelerate(Counting(), "off", torch.device("cpu"))
-    with pytest.raises(ConfigError, match="no `accelerate`"):
-        accelerate(Counting(), "regional", torch.device("cpu"))
+    Counting().accelerate("off")
+    with pytest.raises(ConfigError, match="Counting cannot be compiled with 'regional'"):
+        Counting().accelerate("regional")
     made = pocket()
     made.accelerate("regional")
     with pytest.raises(ConfigError, match="load it again"):

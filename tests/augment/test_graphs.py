@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from onesdaug.augment.engine import Engine
-from onesdaug.augment.graphs import Graphed
+from onesdaug.augment.engine import Engine, Graphed
 from onesdaug.common.devices import peak_memory_mb
 from tests.augment.test_engine import CONFIG, images, sd
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from onesdaug import Schedule
-from onesdaug.augment.schedule import timesteps
+from onesdaug.augment.solvers import timesteps
 from onesdaug.errors import ConfigError
 
 SD = Schedule.scaled_linear(offset=1)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from onesdaug.cli.doctor import doctor
-from onesdaug.generators.pocket import generator as pocket
+from onesdaug.common.registry import GENERATORS
+from onesdaug.generators.pocket import Pocket
 
 app = typer.Typer()
 app.command()(doctor)
@@ -29,7 +29,7 @@ def test_nothing_there_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_generators_that_come_with_a_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(sys.modules, "onesdaug_pocket_imagenet", None)  # as if it were not installed
+    monkeypatch.setattr(GENERATORS, "_installed", {})  # as if it were not installed
     lines = CliRunner().invoke(app, ["--root", str(tmp_path)]).output.splitlines()
     start = lines.index("generators that come with a package")
     assert [line.split() for line in lines[start + 1 : start + 2]] == [["pocket", "ok,", "31.8", "MB"]]
@@ -41,8 +41,9 @@ def test_an_installed_generator_is_named_and_a_damaged_one_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     folder = tmp_path / "weights"
-    shutil.copytree(pocket.locate("pocket"), folder)
-    monkeypatch.setattr(pocket, "locate", lambda name: folder)
+    shutil.copytree(Pocket.weights, folder)
+    monkeypatch.setattr(Pocket, "weights", folder)
+    monkeypatch.setattr(GENERATORS.get("pocket-imagenet"), "weights", folder)
     shown = CliRunner().invoke(app, ["--root", str(tmp_path)]).output
     assert "pocket-imagenet                   ok, 31.8 MB" in shown
     (folder / "model-2-of-3.safetensors").unlink()

@@ -102,7 +102,7 @@ def test_mistakes_are_explained(folder: Path, bank: Path, tmp_path: Path) -> Non
         ((*embed, "--dtype", "int8"), ConfigError, "float16 or float32"),
         (("evaluate", str(bank), "--head", "feat"), ConfigError, "--checkpoint"),
         (("evaluate", str(bank), "--head", "feat", "--checkpoint", str(tmp_path)), ConfigError, "not both"),
-        (("evaluate", str(bank), "--head", "nope"), ConfigError, "unknown head"),
+        (("evaluate", str(bank), "--head", "nope"), ConfigError, "there is no head 'nope'"),
         (("evaluate", str(bank), "--curve", "--query-views", "1"), ConfigError, "--curve"),
         (("evaluate", str(bank)), DataError, "need 16 images in every class"),
         (("evaluate", str(tmp_path / "none")), DataError, "no feature bank"),

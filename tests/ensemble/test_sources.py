@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -139,18 +140,40 @@ def test_pil_images_of_different_sizes() -> None:
 
 
 def test_stored_views_are_asked_by_image() -> None:
-    class Stored:
+    class Stored(ViewSource):
         def tensors(self, batch: torch.Tensor, k: int, seeds: Sequence[str] | None = None) -> torch.Tensor:
             return batch[:, None].expand(-1, k, -1, -1, -1)
 
-        def views(self, image: Image.Image, k: int) -> list[Image.Image]:
-            return [image] * (k - 1)
+        def pictures(self, images: Sequence[Image.Image], k: int, seed: int | str = 0) -> list[list[Image.Image]]:
+            return [[image] * (k - 1) for image in images]
 
-    assert isinstance(Stored(), ViewSource)
     source = as_source(Stored())
     assert source.tensors(images(2), 3, 0).shape == (2, 3, 3, 12, 16)
     with pytest.raises(ConfigError, match=r"3 views per image, but gave \[2\]"):
         source.images(to_pil(images(1)), 3, 0)
+
+
+def test_anything_that_makes_tensors_will_do() -> None:
+    class Duck:
+        def tensors(self, batch: torch.Tensor, k: int, seeds: Sequence[str]) -> torch.Tensor:
+            assert len(seeds) == len(batch)
+            return batch[:, None].expand(-1, k, -1, -1, -1)
+
+    x = images(2)
+    assert torch.equal(as_source(Duck()).tensors(x, 3, 0)[:, 2], x)
+
+
+def test_a_source_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_views.py").write_text(
+        "def dark(batch, k, seeds):\n    return (batch / 2)[:, None].expand(-1, k, -1, -1, -1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    x = images(2)
+    assert torch.equal(as_source("my_views.py:dark").tensors(x, 2, 0)[:, 1], x / 2)
+    assert torch.equal(as_source("crop-flip").tensors(x, 2, 0), CropFlip().tensors(x, 2))
+    assert as_source("shape").views.generator is None
+    with pytest.raises(ConfigError, match=r"there is no generator 'crop-flop'.*views also come from crop-flip, trad"):
+        as_source("crop-flop")
 
 
 def test_wrong_shape_is_named() -> None:

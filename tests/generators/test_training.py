@@ -14,7 +14,8 @@ import torch
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.generators.pocket.generator import Pocket, is_pocket
+from onesdaug.generators.load import find_generator
+from onesdaug.generators.pocket.generator import Pocket
 from onesdaug.generators.pocket.networks import Tokens
 from onesdaug.generators.pocket.recipe import RECIPES, SMOKE, STAGES, DenoiserConfig
 from onesdaug.generators.pocket.train_denoiser import CropTable, DenoiserStage
@@ -47,7 +48,7 @@ def finished(data: Dataset, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_folder_is_a_generator_with_a_full_card(finished: Path, data: Dataset) -> None:
-    assert is_pocket(finished)
+    assert find_generator(finished) is Pocket
     generator = Pocket.from_pretrained(finished, device="cpu")
     card = generator.card
     assert card["data"] == {"name": "toys", "classes": ["a", "b", "c"], "images": 12, "fingerprint": "f00d"}

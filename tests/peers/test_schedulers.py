@@ -8,8 +8,8 @@ from unittest.mock import patch
 import pytest
 import torch
 
-from onesdaug.augment.schedule import Schedule
 from onesdaug.augment.solvers import denoise, table
+from onesdaug.generators.schedule import Schedule
 
 SD = {
     "beta_start": 0.00085,

@@ -20,8 +20,8 @@ from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.fit import Geometry, Pictures, from_square, geometry, resize, to_canvas, to_square
 from onesdaug.augment.seeds import Seed, image_digest, image_seed
 from onesdaug.augment.shape import Psi
-from onesdaug.augment.solvers import Table
-from onesdaug.augment.stages import Drawn, Task, check_finite
+from onesdaug.augment.solvers import StepTable
+from onesdaug.augment.stages import Drawn, RowTask, check_finite
 from onesdaug.data.pixels import to_bytes, to_pil
 
 THREADS = max(2, min(8, os.cpu_count() or 2))
@@ -60,7 +60,7 @@ class Batch:
     """Rows made ready for the device: a canvas and a geometry per image, a task per row."""
 
     rows: Sequence[Row]
-    tasks: list[Task]
+    tasks: list[RowTask]
     geos: list[Geometry]
     canvases: Pictures
     names: list[int]  # of the images: the same object, the same name
@@ -77,7 +77,7 @@ def prepare(rows: Sequence[Row], side: int | None, config: AugmentConfig, thread
     canvases = Pictures.of(_each(lambda place: to_canvas(unique[place], geos[place]), unique, threads))
     digests = _each(lambda place: known[place] or image_digest(unique[place]), unique, threads)
     tasks = [
-        Task(
+        RowTask(
             place,
             image_seed(row.seed, digests[place]),
             row.k,
@@ -89,7 +89,7 @@ def prepare(rows: Sequence[Row], side: int | None, config: AugmentConfig, thread
     return Batch(rows, tasks, geos, canvases, list(images))
 
 
-class Arriving:
+class PendingBatch:
     """A batch's outcome on its way to the host.
 
     The copies are put into the device's queue at once: asked for later they would stand behind the next batch.
@@ -134,7 +134,7 @@ class Cost:
 
 
 def finish(
-    batch: Batch, made: Arriving, cost: Cost, table: Table | None, tweaked: bool, threads: bool = False
+    batch: Batch, made: PendingBatch, cost: Cost, table: StepTable | None, tweaked: bool, threads: bool = False
 ) -> list[View]:
     """The views as pictures of their images' sizes."""
     squares, tweaks, psis = made.squares.split(), made.canvases.split(), made.psis

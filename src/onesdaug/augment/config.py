@@ -1,4 +1,4 @@
-"""The operator's settings: validated, frozen, with the paper's defaults, and the presets."""
+"""The operator's settings: validated, frozen, with the paper's defaults."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from onesdaug.augment.presets import PRESETS
 from onesdaug.augment.shape import ShapeTweak
-from onesdaug.common.options import CompileMode, Decoder, Device, Dtype, ModelName, Side
+from onesdaug.common.options import IP_REPO, CompileMode, Decoder, Device, Dtype, ModelName, Side
+from onesdaug.common.registry import SOLVERS
 from onesdaug.errors import ConfigError
 
 Fit = Literal["squash", "pad", "crop"]
-IP_REPO = "h94/IP-Adapter"
 
 
 class AugmentConfig(BaseModel):
@@ -28,10 +29,10 @@ class AugmentConfig(BaseModel):
     )
     noise_space: Literal["latent", "pixel"] = Field("latent", description="Where noise is added: latent or pixel")
     steps: int = Field(20, ge=1, le=1000, description="Denoising steps of a full run; eta decides how many are run")
-    solver: Literal["ddpm", "ddpm-ancestral", "ddim", "dpm++"] = Field(
+    solver: str = Field(
         "ddpm-ancestral",
-        description="ddpm-ancestral (DDPM as usually run), ddpm (the paper's equation read literally: sigma 0), ddim "
-        "or dpm++",
+        description=f"{', '.join(SOLVERS)}: ddpm-ancestral is DDPM as usually run, ddpm the paper's equation read "
+        "literally (sigma 0)",
     )
     guidance: float = Field(9.0, ge=1, description="Classifier-free guidance scale; 1 is off")
     guidance_interval: tuple[float, float] = Field(
@@ -50,6 +51,12 @@ class AugmentConfig(BaseModel):
     prompt: str = Field("", description="Optional text prompt pi")
     fit: Fit = Field("squash", description="Non-square images: squash, pad or crop")
     shape: ShapeTweak | None = Field(default_factory=ShapeTweak, description="The shape tweak, or None for none")
+
+    @field_validator("solver")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        SOLVERS.check(value)  # its error is a ValueError, which pydantic reports with the field's name
+        return value
 
     @field_validator("guidance_interval")
     @classmethod
@@ -91,35 +98,14 @@ class GeneratorOptions(BaseModel):
     decoder: Decoder = None
 
 
-_VLM_SHAPE = {"rotate": 10.0, "stretch": 0.40, "translate": 0.01, "perspective": 0.10}
-
-_POCKET = {"solver": "dpm++", "noise_map": "cumulative", "image_scale": 1.0, "mode": "class"}
-
-# `paper-cheap` is half of `paper-fast`: half the steps, and no guidance where little noise is left (docs/speed.md).
-# The pocket presets were chosen on validation classes (docs/pocket.md): `pocket` and `pocket-imagenet` by few-shot
-# accuracy, each for its generator; `pocket-fast` is `pocket` with half the steps, `pocket-faithful` stays close to
-# the image, for looking at; `pocket-imagenet-fine` was chosen on birds (CUB), whose classes differ in details.
-PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {},
-    "paper-fast": {"solver": "dpm++", "steps": 10},
-    "paper-cheap": {"solver": "dpm++", "steps": 5, "guidance_interval": (0.3, 1.0)},
-    "vlm": {"solver": "dpm++", "steps": 10, "noise_level": 0.1, "shape": _VLM_SHAPE},
-    "pocket": {**_POCKET, "noise_level": 0.85, "guidance": 16.0, "steps": 12},
-    "pocket-fast": {**_POCKET, "noise_level": 0.85, "guidance": 16.0, "steps": 6},
-    "pocket-faithful": {**_POCKET, "noise_level": 0.7, "guidance": 4.0, "steps": 20, "mode": "self"},
-    "pocket-imagenet": {**_POCKET, "noise_level": 1.0, "guidance": 16.0, "steps": 8},
-    "pocket-imagenet-fine": {**_POCKET, "noise_level": 0.95, "guidance": 8.0, "steps": 12, "mode": "self"},
-}
-
 PresetName = Annotated[str | None, Field(description=f"Settings by name (else the model's own): {', '.join(PRESETS)}")]
 
 
 def preset(name: str, **overrides: Any) -> AugmentConfig:
     """The settings called `name`, with any of them replaced."""
-    if name not in PRESETS:
-        raise ConfigError(f"there is no preset {name!r}; presets are {', '.join(PRESETS)}")
+    settings = PRESETS.get(name)
     try:
-        return AugmentConfig(**{**PRESETS[name], **overrides})
+        return AugmentConfig(**{**settings, **overrides})
     except ValidationError as error:
         raise ConfigError(explain(error)) from error
 

@@ -1,10 +1,14 @@
-"""How a batch is run on the device: as it comes, or in one fixed shape and on CUDA from a recorded graph.
+"""How a batch is run on the device: as it comes, or in one fixed shape and on CUDA from a CUDA graph.
 
 Networks treat rows independently, so rows that only fill a batch up change no other row; they are dropped again.
+A CUDA graph replays thousands of kernels with one launch: at batch 1 the host cannot launch them as fast as an H100
+runs them, and at any size launching keeps the interpreter from the threads that decode and encode pictures. What is
+captured must be the same every time: fixed shapes, no number fetched from the device, nothing copied from the host.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from functools import cached_property
 from threading import Lock
@@ -12,12 +16,68 @@ from typing import Any
 
 import torch
 
-from onesdaug.augment.graphs import Graphed
-from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
-from onesdaug.generators.speed import Compile, check_compile, set_switches
+from onesdaug.generators.speed import Compile
 
+log = logging.getLogger("onesdaug")
 Function = Callable[..., torch.Tensor]
+Captured = tuple[Any, list[torch.Tensor], torch.Tensor]  # the graph, its inputs, its output
+
+
+class Graphed:
+    """`function` of tensors only, captured for each set of shapes that it meets a second time.
+
+    The first call runs eagerly (it also compiles and autotunes), so a single view never pays for a capture. `pool` is
+    memory that several graphs may share, because only one of them runs at a time.
+    """
+
+    def __init__(self, function: Function, pool: Any = None) -> None:
+        self.function, self.pool = function, pool
+        self.held = 0  # bytes that recordings keep, beyond what the allocator counts as allocated
+        self._recorded: dict[Any, Captured | None] = {}
+        self._met: set[Any] = set()
+
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
+        key = tuple((x.shape, x.dtype) for x in inputs)
+        if key not in self._met:
+            out = self.function(*inputs)
+            self._met.add(key)  # unless it failed
+            return out
+        if key not in self._recorded:
+            self._recorded[key] = self._try(inputs)
+        recorded = self._recorded[key]
+        if recorded is None:
+            return self.function(*inputs)
+        graph, static, out = recorded
+        for place, x in zip(static, inputs, strict=True):
+            place.copy_(x)
+        graph.replay()
+        return out.clone()  # the next replay writes into the same memory
+
+    def _try(self, inputs: tuple[torch.Tensor, ...]) -> Captured | None:
+        try:
+            return self.record([x.clone() for x in inputs])
+        except RuntimeError as error:  # lack of memory too: without a recording there was enough
+            log.warning("no CUDA graph could be recorded, going on without: %s", str(error).partition("\n")[0])
+            return None
+
+    def record(self, static: list[torch.Tensor]) -> Captured:
+        """Warm up once more on a stream of its own, as torch asks for, then record."""
+        with torch.cuda.device(static[0].device):  # streams and graphs belong to the current device
+            side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                self.function(*static)
+            torch.cuda.current_stream().wait_stream(side)
+            torch.cuda.synchronize()
+            torch.cuda.empty_cache()
+            before = torch.cuda.memory_reserved()
+            graph = torch.cuda.CUDAGraph()
+            # other threads may go on decoding pictures and copying them meanwhile
+            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"):
+                out = self.function(*static)
+            self.held += torch.cuda.memory_reserved() - before
+        return graph, static, out
 
 
 class Engine:
@@ -32,7 +92,7 @@ class Engine:
     @classmethod
     def of(cls, generator: Generator | None, device: torch.device) -> Engine:
         """The engine that fits how the generator's networks are compiled."""
-        return cls(getattr(generator, "compiled", "off"), device)
+        return cls("off" if generator is None else generator.compiled, device)
 
     def rows(self, needed: int, batch_size: int) -> int:
         """How many rows are really computed."""
@@ -73,15 +133,3 @@ def pad(x: torch.Tensor, rows: int) -> torch.Tensor:
     """The batch with its last row repeated until there are `rows`: numbers that are known to be harmless."""
     short = rows - x.shape[0]
     return x if short <= 0 else torch.cat([x, x[-1:].expand(short, *x.shape[1:])])
-
-
-def accelerate(generator: Generator, mode: Compile, device: torch.device) -> None:
-    """Have a generator compile its networks, or say that it cannot."""
-    check_compile(mode, device)
-    if mode == "off":
-        return
-    set_switches(mode, device)
-    make = getattr(generator, "accelerate", None)
-    if make is None:
-        raise ConfigError(f"this generator has no `accelerate`: it cannot be compiled with {mode!r}; leave it off")
-    make(mode)

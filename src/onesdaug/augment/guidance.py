@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
 
 from onesdaug.augment.solvers import Predict
-from onesdaug.generators.base import Predictor
+from onesdaug.generators.base import Generator
 
 
 def guided_steps(t: np.ndarray, length: int, guidance: float, interval: tuple[float, float]) -> list[bool]:
@@ -19,32 +21,32 @@ def guided_steps(t: np.ndarray, length: int, guidance: float, interval: tuple[fl
 
 
 def guided(
-    predict: Predictor,
+    generator: Generator,
+    attention: str,
     t: torch.Tensor,
     positive: torch.Tensor,
     negative: torch.Tensor | None,
     image_scale: torch.Tensor,
     guidance: float,
     on: list[bool],
-    shared: bool = False,
-    prepared: Callable[[torch.Tensor], torch.Tensor] | None = None,
 ) -> Predict:
     """eps of step i: eps_neg + w·(eps_pos − eps_neg) in one forward over [negative, positive], or eps_pos alone.
 
-    `t` holds the timesteps on the device, one per step; `negative` may be None when guidance is never on. `shared`:
-    the generator is given z once for both, and computes what they have in common once. `prepared`: what it makes of
-    tokens that serves all steps.
+    `t` holds the timesteps on the device, one per step; `negative` may be None when guidance is never on.
     """
     rows = positive if negative is None else torch.cat([negative, positive])
-    rows = rows if prepared is None else prepared(rows)
+    rows = generator.prepared(rows)
     both, positive = None if negative is None else rows, rows[-len(positive) :]
     scales = torch.cat([image_scale, image_scale])
+    # only a generator that knows another kind of attention takes the keyword
+    how: dict[str, Any] = {} if attention == "decoupled" else {"attention": attention}
+    predict: Callable[..., torch.Tensor] = partial(generator.predict, **how)
 
     def step(z: torch.Tensor, i: int) -> torch.Tensor:
         rows = z.shape[0]
         if not on[i] or both is None:
             return predict(z, t[i].expand(rows), positive, image_scale)
-        if shared:
+        if generator.shares_rows:
             eps = predict(z, t[i].expand(rows), both, scales)
         else:
             eps = predict(torch.cat([z, z]), t[i].expand(2 * rows), both, scales)

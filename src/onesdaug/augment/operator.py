@@ -14,30 +14,31 @@ import numpy as np
 import torch
 from PIL import Image
 
-from onesdaug.augment.batch import Arriving, Cost, Row, View, finish, launcher, prepare
-from onesdaug.augment.config import IP_REPO, AugmentConfig
+from onesdaug.augment.batch import Cost, PendingBatch, Row, View, finish, launcher, prepare
+from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
-from onesdaug.augment.engine import accelerate
 from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas, to_square
-from onesdaug.augment.seeds import Seed, image_seed, tensor_digests
-from onesdaug.augment.solvers import Table
-from onesdaug.augment.stages import Memo, Stages, Task, check_finite
+from onesdaug.augment.seeds import Seed, row_seeds
+from onesdaug.augment.solvers import StepTable
+from onesdaug.augment.source import ViewSource
+from onesdaug.augment.stages import Memo, RowTask, Stages, check_finite
 from onesdaug.common.devices import is_out_of_memory, peak_memory_mb, pick_device, reset_peak_memory
+from onesdaug.common.options import IP_REPO
 from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch
 from onesdaug.errors import ConfigError
-from onesdaug.generators.base import Generator
-from onesdaug.generators.pocket.generator import Pocket, is_pocket
-from onesdaug.generators.speed import Compile, check_compile, start_workers
+from onesdaug.generators.base import Generator, ShapeOnly
+from onesdaug.generators.load import default_preset, load_generator
+from onesdaug.generators.speed import Compile
 
-__all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset"]
+__all__ = ["IP_REPO", "Augmenter", "ImageLike", "Row", "View", "default_preset"]
 
 log = logging.getLogger("onesdaug")
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
 T = TypeVar("T")
 
 
-class Augmenter:
+class Augmenter(ViewSource):
     """Makes views with a generator; with `generator=None` the operator stops after stage 1 (geometry only).
 
     Geometry alone works on images at their own size, unless `side` asks for the square of some generator.
@@ -52,14 +53,16 @@ class Augmenter:
         device: str | torch.device | None = None,
         side: int | None = None,
     ) -> None:
+        if generator is not None and not isinstance(generator, Generator):
+            raise ConfigError(f"generator={generator!r} is no onesdaug.Generator; make its class a subclass of it")
         self.generator = generator
         self.config = config or AugmentConfig()
-        self.device = torch.device(device) if device is not None else getattr(generator, "device", torch.device("cpu"))
+        own = ShapeOnly if generator is None else generator
+        self.device = own.device if device is None else torch.device(device)
         # what a GPU takes at once is the generator's to know; the CPU is busy with four
-        own = int(getattr(generator, "batch_size", 16))
-        self.batch_size = batch_size or (own if self.device.type != "cpu" else 4)
+        self.batch_size = batch_size or (own.batch_size if self.device.type != "cpu" else 4)
         self.side = side if generator is None else generator.size
-        self.fingerprint = "shape" if generator is None else _fingerprint(generator)
+        self.fingerprint = "shape" if generator is None else generator.identity
         self.stages = Stages(generator, self.config, self.device)
         # so many batches of `run` may be under way at once: on a GPU one is computed, the next is launched already,
         # and another is prepared or finished
@@ -68,7 +71,7 @@ class Augmenter:
         self._told_of_memory = False
 
     @property
-    def table(self) -> Table | None:
+    def table(self) -> StepTable | None:
         """The solver's rows that are run; None without a generator."""
         return self.stages.table
 
@@ -91,49 +94,33 @@ class Augmenter:
         side: int | None = None,
         decoder: str | Path | None = None,
     ) -> Augmenter:
-        """`pocket` (embedded), `pocket-imagenet`, `sd15`, a hub id, a folder, or `shape` (geometry only: no weights).
+        """A registered generator (`pocket` is embedded, `shape` is geometry alone), a folder, a hub id, or your own.
 
-        A folder is one in diffusers format, or one that `onesdaug generator train` wrote. `compile` gives the same
-        views faster (docs/speed.md); `side` and a tiny `decoder` made for the model give others, cheaper.
+        A folder is one in diffusers format, or one that `onesdaug generator train` wrote; your own is named
+        `package.module:object` (docs/extend.md). `compile` gives the same views faster (docs/speed.md); `side` and a
+        tiny `decoder` made for the model give others, cheaper.
         """
         if config is not None and preset is not None:
             raise ConfigError("give either config or preset, not both")
         config = config or named_preset(preset or default_preset(name))
-        if str(name) == "shape":
-            if config.shape is None:
-                raise ConfigError("model 'shape' makes views by the shape tweak alone, and the shape tweak is off")
-            if compile != "off" or side is not None or decoder is not None:
-                raise ConfigError("model 'shape' has no network: leave out compile, side and decoder")
-            return cls(None, config, batch_size=batch_size, device=pick_device(device))
-        check_compile(compile, pick_device(device))
-        start_workers(compile, pick_device(device))
-        if is_pocket(name):
-            if ip_repo != IP_REPO or ip_weights is not None or vae_tiling or vae_slicing:
-                raise ConfigError(
-                    f"{name} has its own condition encoder and a tiny autoencoder: no IP-Adapter to choose, nothing "
-                    "to tile or slice; leave those options out"
-                )
-            config = config if ip_adapter else config.model_copy(update={"condition": False})
-            pocket = Pocket.from_pretrained(name, device=device, dtype=dtype, side=side, decoder=decoder)
-            accelerate(pocket, compile, pocket.device)
-            return cls(pocket, config, batch_size=batch_size)
-        from onesdaug.generators.sd.generator import REPO, StableDiffusion
-
-        generator = StableDiffusion.from_pretrained(
-            REPO if str(name) == "sd15" else name,
-            ip_adapter_repo=ip_repo if ip_adapter else None,
-            ip_weights=ip_weights,
+        if str(name) == "shape" and config.shape is None:
+            raise ConfigError("model 'shape' makes views by the shape tweak alone, and the shape tweak is off")
+        generator = load_generator(
+            name,
             device=device,
             dtype=dtype,
-            vae_tiling=vae_tiling,
-            vae_slicing=vae_slicing,
+            compile=compile,
             side=side,
             decoder=decoder,
+            ip_adapter=ip_adapter,
+            ip_repo=ip_repo,
+            ip_weights=ip_weights,
+            vae_tiling=vae_tiling,
+            vae_slicing=vae_slicing,
         )
-        accelerate(generator, compile, generator.device)
         if not ip_adapter:
             config = config.model_copy(update={"condition": False})
-        return cls(generator, config, batch_size=batch_size)
+        return cls(generator, config, batch_size=batch_size, device=None if generator else pick_device(device))
 
     def __call__(
         self, images: ImageLike | Sequence[ImageLike], k: int = 3, seed: Seed = 0
@@ -144,6 +131,12 @@ class Augmenter:
         views = self.run([Row(image, n, seed) for image in sources for n in _numbers(k)])
         grouped = [[v.image for v in views[i * k : (i + 1) * k]] for i in range(len(sources))]
         return grouped[0] if single else grouped
+
+    def pictures(self, images: Sequence[Image.Image], k: int, seed: Seed = 0) -> list[list[Image.Image]]:
+        return [list(views) for views in self(list(images), k, seed)]  # type: ignore[arg-type]
+
+    def describe(self) -> dict[str, Any]:
+        return {"config": self.config.model_dump(mode="json"), "generator": self.fingerprint}
 
     def run(self, rows: Sequence[Row], tweaked: bool = False) -> list[View]:
         """One view per row, in order; `tweaked` also returns T(x). Mixed images share batches."""
@@ -165,7 +158,7 @@ class Augmenter:
         check_batch(batch)
         count, (height, width) = batch.shape[0], batch.shape[-2:]
         if seeds is None:
-            seeds = [image_seed(seed, digest) for digest in tensor_digests(batch)]
+            seeds = row_seeds(batch, seed)
         scales = [self.config.image_scale] * count if image_scale is None else [float(scale) for scale in image_scale]
         if len(seeds) != count or len(scales) != count:
             raise ConfigError(f"{count} images need {count} seeds and scales, got {len(seeds)} and {len(scales)}")
@@ -179,7 +172,7 @@ class Augmenter:
             # only this chunk's images come to the device: its memory does not grow with their number
             first, last = chunk[0][0], chunk[-1][0] + 1
             canvases = Pictures.of(to_canvas(batch[first:last].to(self.device, torch.float32), geo))
-            tasks = [Task(i - first, seeds[i], n, scales[i]) for i, n in chunk]
+            tasks = [RowTask(i - first, seeds[i], n, scales[i]) for i, n in chunk]
             memo.names = range(first, last)
             drawn = self.stages.draw(canvases, [geo] * (last - first), tasks, self.batch_size, memo)
             views = from_square(drawn.squares.dense(), drawn.canvases.dense(), geo)
@@ -229,11 +222,11 @@ class Augmenter:
         started, threads = time.perf_counter(), self.overlap > 1
         batch = prepare(rows, self.side, self.config, threads)
 
-        def launch() -> Arriving:
+        def launch() -> PendingBatch:
             reset_peak_memory(self.device)
             memo.names = batch.names
             drawn = self.stages.draw(batch.canvases, batch.geos, batch.tasks, self.batch_size, memo)
-            return Arriving(drawn, canvases=tweaked or self.config.fit == "crop")
+            return PendingBatch(drawn, canvases=tweaked or self.config.fit == "crop")
 
         made = launcher(self.device).submit(launch).result() if threads else launch()
         made.wait()
@@ -264,19 +257,7 @@ class Augmenter:
         return out
 
 
-def default_preset(name: str | Path) -> str:
-    """The settings that go with a model when none are named."""
-    if str(name) == "pocket-imagenet":
-        return "pocket-imagenet"
-    return "pocket" if is_pocket(name) else "paper"
-
-
 def _numbers(k: int) -> range:
     if k < 0:
         raise ConfigError(f"k, the number of views, must not be negative, got {k}")
     return range(1, k + 1)
-
-
-def _fingerprint(generator: Generator) -> str:
-    """The generator's own, or the class's name: cache keys of a home-made one without a fingerprint rest on that."""
-    return str(getattr(generator, "fingerprint", "") or f"{type(generator).__module__}.{type(generator).__qualname__}")

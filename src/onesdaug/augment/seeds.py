@@ -42,6 +42,11 @@ def tensor_digests(batch: torch.Tensor) -> list[str]:
     return [pixel_digest(row) for row in to_uint8(batch.contiguous(memory_format=torch.channels_last))]
 
 
+def row_seeds(batch: torch.Tensor, seed: Seed = 0) -> list[str]:
+    """One seed per row, from the user's seed and the image's content: its neighbours do not matter."""
+    return [image_seed(seed, digest) for digest in tensor_digests(batch)]
+
+
 def image_seed(seed: Seed, digest: str) -> str:
     """The seed of one image, from the user's seed and the image's digest: 128 bits as hex."""
     return hashlib.blake2b(f"{seed}:{digest}".encode(), digest_size=16).hexdigest()

@@ -8,18 +8,82 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from onesdaug.augment.schedule import NoiseMap, Schedule, Solver, timesteps
+from onesdaug.common.registry import SOLVERS
+from onesdaug.errors import ConfigError
+from onesdaug.generators.schedule import NoiseMap, Schedule
 
 Predict = Callable[[torch.Tensor, int], torch.Tensor]  # (z, index of the step) → eps
 Noise = Callable[[int], torch.Tensor]  # index of the step → standard normal rows
 
 
 @dataclass(frozen=True)
-class Table:
+class Solver:
+    """A function from abar now and abar next (arrays, one entry per step) to the rows a, b, c, s of `StepTable`,
+    and which timesteps it is usually run at; a plain function is a solver with the usual conventions.
+    """
+
+    rows: Callable[[np.ndarray, np.ndarray], Any]
+    spacing: Literal["leading", "linspace"] = "leading"  # where the model's schedule names none
+    spaces_end: bool = False  # its end point is spaced like the others, and left out
+    strides: bool = False  # diffusers' DDIM: steps by the stride whatever the spacing, to the schedule's final abar
+
+
+def find_solver(spec: str) -> Solver:
+    """The solver of that name, or a user's own function."""
+    found = SOLVERS.get(spec)
+    if not isinstance(found, Solver) and not callable(found):
+        raise ConfigError(
+            f"solver {spec!r} is {type(found).__name__}; want a function (now, next) → rows, or a Solver"
+        )
+    return found if isinstance(found, Solver) else Solver(found)
+
+
+def timesteps(
+    schedule: Schedule, steps: int, noise_level: float, noise_map: NoiseMap, solver: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """The timesteps run and the one each leads to (−1: clean).
+
+    Under `strength` they are the last ones of the full run's, as img2img takes them. Under `cumulative` they start at
+    t0 itself and fall evenly.
+    """
+    count, total = schedule.steps_run(steps, noise_level, noise_map), len(schedule)
+    if steps > total:
+        raise ConfigError(f"steps must be at most {total}, the length of the schedule, got {steps}")
+    if noise_map == "cumulative":
+        t0 = schedule.entry(noise_level, noise_map)
+        count = min(count, t0 + 1)  # no timestep twice
+        run = np.round(t0 * (count - np.arange(count)) / count).astype(np.int64)
+        return run, np.append(run[1:], -1)
+    if round(steps * noise_level) < 1:  # below the finest spacing: the one step that cannot be spared starts at eta·T
+        return np.array([schedule.entry(noise_level, noise_map)]), np.array([-1])
+    kind = find_solver(solver)
+    run = _full_run(schedule, steps, kind)[steps - count :]
+    if kind.strides:
+        return run, np.maximum(run - total // steps, -1)
+    return run, np.append(run[1:], -1)
+
+
+def _full_run(schedule: Schedule, steps: int, solver: Solver) -> np.ndarray:
+    """All `steps` timesteps from the noisiest down, in the model's spacing or, if it has none, the solver's usual."""
+    total = len(schedule)
+    points = steps + 1 if solver.spaces_end else steps
+    spacing = schedule.spacing or solver.spacing
+    if spacing == "trailing":
+        full = np.arange(total, 0, -total / steps) - 1
+    elif spacing == "linspace":
+        full = np.linspace(0, total - 1, points)[::-1]
+    else:
+        full = np.arange(points)[::-1] * (total // points) + schedule.offset
+    return np.clip(np.round(full[:steps]), 0, total - 1).astype(np.int64)
+
+
+@dataclass(frozen=True)
+class StepTable:
     """Timesteps (0-based) and the coefficients of each step; all arrays have one entry per step run."""
 
     t: np.ndarray
@@ -40,26 +104,31 @@ class Table:
 
 
 def table(
-    schedule: Schedule, solver: Solver, steps: int, noise_level: float = 1.0, noise_map: NoiseMap = "strength"
-) -> Table:
+    schedule: Schedule, solver: str, steps: int, noise_level: float = 1.0, noise_map: NoiseMap = "strength"
+) -> StepTable:
     """The coefficient rows of `solver` from the entry time of `noise_level` down to a clean image."""
+    kind = find_solver(solver)
     run, then = timesteps(schedule, steps, noise_level, noise_map, solver)
     now = schedule.abar[run]
-    clean = schedule.final_abar if solver == "ddim" else 1.0
+    clean = schedule.final_abar if kind.strides else 1.0
     nxt = np.where(then < 0, clean, schedule.abar[np.maximum(then, 0)])
-    rows = {"ddpm": _ddpm, "ddpm-ancestral": _ancestral, "ddim": _ddim, "dpm++": _dpmpp}[solver]
-    a, b, c, s = rows(now, nxt)
-    return Table(run, np.sqrt(now), np.sqrt(1 - now), a, b, c, s)
+    try:
+        a, b, c, s = (np.broadcast_to(np.asarray(row, np.float64), now.shape) for row in kind.rows(now, nxt))
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"solver {solver!r} must give a, b, c, s, each a number or one per step: {error}") from error
+    if not np.isfinite([a, b, c, s]).all():
+        raise ConfigError(f"solver {solver!r} gives coefficients that are not finite; abar next is 1 at the last step")
+    return StepTable(run, np.sqrt(now), np.sqrt(1 - now), a, b, c, s)
 
 
-Rows = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
+Row = np.ndarray | float
+Rows = tuple[Row, Row, Row, Row]
 
 
 def _ddpm(now: np.ndarray, nxt: np.ndarray) -> Rows:
     """DDPM's posterior mean (Ho et al., eq. 7) with sigma 0: the paper's mu_phi."""
     alpha = now / nxt
-    zero = np.zeros_like(now)
-    return np.sqrt(alpha) * (1 - nxt) / (1 - now), np.sqrt(nxt) * (1 - alpha) / (1 - now), zero, zero
+    return np.sqrt(alpha) * (1 - nxt) / (1 - now), np.sqrt(nxt) * (1 - alpha) / (1 - now), 0.0, 0.0
 
 
 def _ancestral(now: np.ndarray, nxt: np.ndarray) -> Rows:
@@ -71,8 +140,7 @@ def _ancestral(now: np.ndarray, nxt: np.ndarray) -> Rows:
 def _ddim(now: np.ndarray, nxt: np.ndarray) -> Rows:
     """DDIM (Song et al., eq. 12) with eta 0."""
     a = np.sqrt((1 - nxt) / (1 - now))
-    zero = np.zeros_like(now)
-    return a, np.sqrt(nxt) - a * np.sqrt(now), zero, zero
+    return a, np.sqrt(nxt) - a * np.sqrt(now), 0.0, 0.0
 
 
 def _dpmpp(now: np.ndarray, nxt: np.ndarray) -> Rows:
@@ -84,10 +152,15 @@ def _dpmpp(now: np.ndarray, nxt: np.ndarray) -> Rows:
     second = np.zeros_like(now)
     if now.size > 2:
         second[1:-1] = 0.5 * h[1:-1] / h[:-2]  # 1 / (2 r), r = h_prev / h
-    return np.sqrt((1 - nxt) / (1 - now)), gain * (1 + second), -gain * second, np.zeros_like(now)
+    return np.sqrt((1 - nxt) / (1 - now)), gain * (1 + second), -gain * second, 0.0
 
 
-def denoise(predict: Predict, z: torch.Tensor, rows: Table, noise: Noise | None = None) -> torch.Tensor:
+DDPM, ANCESTRAL = Solver(_ddpm), Solver(_ancestral)
+DDIM = Solver(_ddim, strides=True)
+DPMPP = Solver(_dpmpp, spacing="linspace", spaces_end=True)
+
+
+def denoise(predict: Predict, z: torch.Tensor, rows: StepTable, noise: Noise | None = None) -> torch.Tensor:
     """Run z from t0 to a clean latent. No host sync and fixed shapes, whatever the solver."""
     previous = torch.zeros_like(z)
     for i in range(len(rows)):

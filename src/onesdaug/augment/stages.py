@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +15,13 @@ from onesdaug.augment.engine import Engine, pad
 from onesdaug.augment.fit import Geometry, Pictures, to_square
 from onesdaug.augment.guidance import guided, guided_steps
 from onesdaug.augment.seeds import Seed, normal, stream, upload
-from onesdaug.augment.solvers import Table, denoise, table
+from onesdaug.augment.solvers import StepTable, denoise, table
 from onesdaug.errors import ConfigError
-from onesdaug.generators.base import Generator, Predictor
+from onesdaug.generators.base import Generator
 
 
 @dataclass(frozen=True)
-class Task:
+class RowTask:
     """A row on its way through the stages: which image of the batch, its own seed, k and scale."""
 
     image: int
@@ -82,7 +81,7 @@ class Stages:
     ) -> None:
         self.generator, self.config, self.device = generator, config, device
         self.engine = engine or Engine.of(generator, device)
-        self.table: Table | None = None
+        self.table: StepTable | None = None
         self.guided: list[bool] = []
         self._t = torch.zeros(0)
         if generator is not None:
@@ -99,7 +98,7 @@ class Stages:
         self,
         canvases: Pictures,
         geos: Sequence[Geometry],
-        tasks: Sequence[Task],
+        tasks: Sequence[RowTask],
         batch_size: int = 0,
         memo: Memo | None = None,
     ) -> Drawn:
@@ -118,9 +117,9 @@ class Stages:
         z = self._noised(self.generator, self.table, pad(squares.dense(), rows), tasks, rows)
         positive, negative, scale = self._tokens(self.generator, canvases, geos, tasks, images, rows, memo)
         streams = _streams(tasks, "solver") if self.table.s.any() else []  # most solvers add no noise
-        kicks = [self._normal(streams, z.shape[1:], rows) for _ in range(int((self.table.s > 0).sum()))]
+        step_noise = [self._normal(streams, z.shape[1:], rows) for _ in range(int((self.table.s > 0).sum()))]
         condition = [positive, scale] if negative is None else [positive, scale, negative]
-        out = self.engine.run("denoise", self._denoised, z, *(pad(part, rows) for part in condition), *kicks)
+        out = self.engine.run("denoise", self._denoised, z, *(pad(part, rows) for part in condition), *step_noise)
         out = out[: len(tasks)]
         return Drawn(Pictures.of(out), tweaks, psis, torch.isfinite(out).all())
 
@@ -132,16 +131,15 @@ class Stages:
         `more` are the negative rows, if guidance is ever on, then the noise of each step that adds some.
         """
         assert self.generator is not None and self.table is not None
-        guides = any(self.guided)
-        negative, kicks = more[0] if guides else None, iter(more[guides:])
+        guides, c = any(self.guided), self.config
+        negative, step_noise = more[0] if guides else None, iter(more[guides:])
         predict = guided(
-            self._predictor(self.generator), self._t, positive, negative, scale, self.config.guidance, self.guided,
-            shared=getattr(self.generator, "shares_rows", False), prepared=getattr(self.generator, "prepared", None),
+            self.generator, c.attention, self._t, positive, negative, scale, c.guidance, self.guided
         )  # fmt: skip
-        return self.generator.decode(denoise(predict, z, self.table, lambda _: next(kicks))).float()
+        return self.generator.decode(denoise(predict, z, self.table, lambda _: next(step_noise))).float()
 
     def _tweak(
-        self, canvases: Pictures, geos: Sequence[Geometry], tasks: Sequence[Task], images: np.ndarray
+        self, canvases: Pictures, geos: Sequence[Geometry], tasks: Sequence[RowTask], images: np.ndarray
     ) -> tuple[Pictures, np.ndarray | None]:
         """Stage 1: x_geom = T_psi(x), in one warp per canvas shape (a single one unless fit is crop)."""
         rows, shape = canvases.take(images), self.config.shape
@@ -151,7 +149,7 @@ class Stages:
         return rows.each(lambda part, at: shape.apply(part, psis[at], [geos[i].aspect for i in images[at]])), psis
 
     def _noised(
-        self, generator: Generator, table: Table, x: torch.Tensor, tasks: Sequence[Task], rows: int
+        self, generator: Generator, table: StepTable, x: torch.Tensor, tasks: Sequence[RowTask], rows: int
     ) -> torch.Tensor:
         """Stage 2: q(· | x_geom) at t0, in the latent or (the paper's equation) in the pixels before encoding."""
         streams = _streams(tasks, "noise")
@@ -170,7 +168,7 @@ class Stages:
         generator: Generator,
         canvases: Pictures,
         geos: Sequence[Geometry],
-        tasks: Sequence[Task],
+        tasks: Sequence[RowTask],
         images: np.ndarray,
         rows: int,
         memo: Memo | None,
@@ -201,25 +199,21 @@ class Stages:
             scale = torch.zeros(len(tasks), device=self.device)
         return positive, generator.null_tokens(len(tasks)) if any(self.guided) else None, scale
 
-    def _predictor(self, generator: Generator) -> Predictor:
-        if self.config.attention == "decoupled":
-            return generator.predict
-        return partial(generator.predict, attention=self.config.attention)  # type: ignore[call-arg]
-
     def _check_abilities(self, generator: Generator) -> None:
         """Say at once, not in the middle of a job, that a generator cannot do what the settings ask."""
-        if self.config.prompt and "prompt" not in inspect.signature(generator.image_tokens).parameters:
+        if self.config.prompt and not generator.prompts:
             raise ConfigError("this generator takes no text prompt; leave `prompt` empty")
-        if self.config.mode and "mode" not in inspect.signature(generator.image_tokens).parameters:
+        if self.config.mode and self.config.mode not in generator.modes:
             raise ConfigError(
                 f"this generator knows one kind of condition, not mode {self.config.mode!r}: that setting, and the "
                 "presets whose names begin with pocket, are for the pocket generators"
             )
-        if self.config.attention != "decoupled" and "attention" not in inspect.signature(generator.predict).parameters:
-            raise ConfigError(f"this generator has one kind of attention; it cannot do {self.config.attention!r}")
+        if self.config.attention not in generator.attentions:
+            known = ", ".join(generator.attentions)
+            raise ConfigError(f"this generator's attention is {known}; it cannot do {self.config.attention!r}")
 
 
-def _streams(tasks: Sequence[Task], stage: str) -> list[np.random.Generator]:
+def _streams(tasks: Sequence[RowTask], stage: str) -> list[np.random.Generator]:
     return [stream(task.seed, task.k, stage) for task in tasks]
 
 

@@ -30,7 +30,7 @@ def flops(augmenter: Augmenter) -> dict[str, float]:
     z = generator.encode(x)
     tokens, scale = generator.image_tokens(x), torch.ones(1, device=augmenter.device)
     negative = [generator.null_tokens(1)] if any(stages.guided) else []
-    kicks = [torch.zeros_like(z)] * int((stages.table.s > 0).sum())
+    step_noise = [torch.zeros_like(z)] * int((stages.table.s > 0).sum())
 
     def count(work: object) -> float:
         # plain attention: the counter knows matrix products everywhere, fused kernels only on some devices
@@ -42,6 +42,6 @@ def flops(augmenter: Augmenter) -> dict[str, float]:
     return {
         "encode": count(lambda: generator.encode(x)),
         "tokens": count(lambda: generator.image_tokens(x)),
-        "denoise": count(lambda: stages._denoised(z, tokens, scale, *negative, *kicks)) - decode,
+        "denoise": count(lambda: stages._denoised(z, tokens, scale, *negative, *step_noise)) - decode,
         "decode": decode,
     }

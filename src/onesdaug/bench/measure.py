@@ -83,11 +83,11 @@ def stages(subject: Subject, batch: int, seconds: float) -> Record:
     z, tokens = generator.encode(x), generator.image_tokens(x)
     condition = [tokens, torch.ones(batch, device=device)]
     condition += [generator.null_tokens(batch)] if any(made.guided) else []
-    kicks = [torch.zeros_like(z)] * int((made.table.s > 0).sum())
+    step_noise = [torch.zeros_like(z)] * int((made.table.s > 0).sum())
     parts: dict[str, Callable[[], object]] = {
         "encode": lambda: generator.encode(x),
         "tokens": lambda: generator.image_tokens(x),
-        "denoise": lambda: made._denoised(z, *condition, *kicks),
+        "denoise": lambda: made._denoised(z, *condition, *step_noise),
         "decode": lambda: generator.decode(z),
     }
     taken = {name: min(repeat(work, device, seconds / 5).each) for name, work in parts.items()}

@@ -7,8 +7,7 @@ from typing import Annotated, Literal, get_args
 
 from pydantic import Field
 
-from onesdaug.augment.config import IP_REPO
-from onesdaug.common.options import CompileMode, Decoder, Device, Dtype, ModelName, Side
+from onesdaug.common.options import IP_REPO, CompileMode, Decoder, Device, Dtype, ModelName, Side
 from onesdaug.errors import ConfigError
 
 Stage = Literal["limit", "batches", "stages", "efficiency", "growth", "folder", "peer"]

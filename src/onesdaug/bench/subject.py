@@ -36,9 +36,7 @@ class Subject:
         return self.generator.size
 
     def accelerate(self) -> None:
-        from onesdaug.augment.engine import accelerate
-
-        accelerate(self.generator, self.wanted.compile, self.device)
+        self.generator.accelerate(self.wanted.compile)
 
     def augmenter(self, batch_size: int, **settings: Any) -> Augmenter:
         """The operator on batches of this size, with some settings replaced."""
@@ -58,23 +56,23 @@ def load(wanted: Wanted, config: AugmentConfig) -> Subject:
     device = pick_device(wanted.device)
     check_compile(wanted.compile, device)
     start_workers(wanted.compile, device)
-    dtype = pick_dtype(wanted.dtype, device)
     if wanted.random_weights is not None:
+        dtype = pick_dtype(wanted.dtype, device)
         from onesdaug.bench.random_sd import random_sd
 
         tiny = wanted.decoder is not None
-        made = random_sd(wanted.random_weights, device, dtype, side=wanted.side, tiny_decoder=tiny)
-        return Subject(wanted, made, config, device, dtype)
-    if wanted.model == "shape":
-        raise ConfigError("model 'shape' has no network to measure")
+        random = random_sd(wanted.random_weights, device, dtype, side=wanted.side, tiny_decoder=tiny)
+        return Subject(wanted, random, config, device, dtype)
     loaded = Augmenter.from_pretrained(
         wanted.model,
         config=config,
-        device=device,
-        dtype=dtype,
+        device=wanted.device,
+        dtype=wanted.dtype,
         side=wanted.side,
         decoder=wanted.decoder,
         ip_repo=wanted.ip_repo,
     )
-    assert loaded.generator is not None
-    return Subject(wanted, loaded.generator, loaded.config, device, dtype)
+    made = loaded.generator
+    if made is None:
+        raise ConfigError(f"model {wanted.model!r} has no network to measure")
+    return Subject(wanted, made, loaded.config, made.device, made.dtype)

@@ -16,10 +16,6 @@ import typer
 
 from onesdaug.cli.options import spelling
 
-GENERATORS = {
-    "pocket": "pip install --force-reinstall onesdaug",
-    "pocket-imagenet": "pip install ./packages/pocket-imagenet (in a checkout of onesdaug)",
-}
 HUB_WEIGHTS = (
     "stable-diffusion-v1-5/stable-diffusion-v1-5",
     "h94/IP-Adapter",
@@ -107,19 +103,23 @@ def _generators() -> list[dict[str, Any]]:
     """The generators whose weights come with a package, read and checked against their cards."""
     if not importlib.util.find_spec("torch"):
         return []
-    from onesdaug.errors import OnesdaugError, WeightsMissing
-    from onesdaug.generators.pocket.generator import NAMES, load_weights, locate
+    from onesdaug.common.registry import GENERATORS
+    from onesdaug.errors import OnesdaugError
+    from onesdaug.generators.load import load_generator
 
     found = []
-    for name in NAMES:
-        row = {"name": name, "found": False, "bytes": 0, "problem": "", "how": GENERATORS[name]}
-        try:
-            row |= {"bytes": sum(f.stat().st_size for f in locate(name).glob("*.safetensors")), "found": True}
-            load_weights(name)
-        except WeightsMissing:
-            row["found"] = False
-        except OnesdaugError as error:
-            row["problem"] = str(error)
+    for name in dict.fromkeys((*GENERATORS, *GENERATORS.elsewhere)):
+        row = {"name": name, "found": name in GENERATORS, "bytes": 0, "problem": ""}
+        row["how"] = GENERATORS.elsewhere.get(name, "install its package again")
+        if row["found"]:
+            try:
+                weights = GENERATORS.get(name).weights
+                if weights is None:  # they are the user's, or on a hub
+                    continue
+                row["bytes"] = sum(file.stat().st_size for file in weights.glob("*.safetensors"))
+                load_generator(name, device="cpu")
+            except OnesdaugError as error:
+                row["problem"] = str(error)
         found.append(row)
     return found
 

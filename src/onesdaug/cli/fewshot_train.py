@@ -10,7 +10,6 @@ import typer
 
 from onesdaug.cli.options import OUT_OF_TIME, From, options
 from onesdaug.common.options import Device, MaxSeconds, Root
-from onesdaug.errors import ConfigError
 from onesdaug.fewshot.recipes import (
     PAPER_FEAT,
     PAPER_PROTONET,
@@ -73,15 +72,14 @@ def train(
 
     import torch
 
+    from onesdaug.common.registry import BACKBONES
     from onesdaug.data.registry import load_split
-    from onesdaug.encoders.load import BACKBONES
     from onesdaug.fewshot.meta import meta_train
     from onesdaug.fewshot.pretrain import pretrain
     from onesdaug.training.loop import OutOfTime
 
     chosen = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    if backbone not in BACKBONES:
-        raise ConfigError(f"backbone {backbone!r} is none of {', '.join(BACKBONES)}")
+    BACKBONES.check(backbone)
     base = PretrainConfig(backbone=backbone)
     start = replace(PAPER_FEAT if head == "feat" else PAPER_PROTONET, head=head)
     if recipe == "released":  # made for this benchmark, else for another one with the same backbone and head

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onesdaug.augment.config import IP_REPO, PRESETS, AugmentConfig
+from onesdaug.augment.config import AugmentConfig
+from onesdaug.augment.presets import PRESETS
 from onesdaug.cli.options import From, options, spelling
-from onesdaug.common.options import GENERATORS, MODELS, Device
+from onesdaug.common.options import IP_REPO, Device
+from onesdaug.common.registry import GENERATORS
 from onesdaug.errors import ConfigError
 from onesdaug.vlm.settings import Asking, Contrast, EndpointOptions, LocalOptions, Scoring
 
@@ -47,7 +49,7 @@ def pope(
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image; 0 asks about the original alone.")] = 4,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions.")] = None,
     model: Annotated[
-        str | None, typer.Option(rich_help_panel=_VIEWS, help=f"Who draws them: {MODELS} (else sd15).")
+        str | None, typer.Option(rich_help_panel=_VIEWS, help=f"Who draws them: {GENERATORS.choices()} (else sd15).")
     ] = None,
     generator: Annotated[str | None, typer.Option(hidden=True)] = None,
     preset: Annotated[
@@ -142,10 +144,10 @@ def _refuse(source: From, given: dict[str, Any], why: str) -> None:
 
 def _config(generator: str, preset: str | None, shape_aug: bool) -> AugmentConfig:
     from onesdaug.augment.config import preset as named
-    from onesdaug.augment.operator import default_preset
-    from onesdaug.generators.pocket.generator import is_pocket
+    from onesdaug.generators.load import default_preset
 
-    chosen = preset or (default_preset(generator) if is_pocket(generator) else "vlm")
+    own = default_preset(generator)
+    chosen = preset or ("vlm" if own == "paper" else own)
     return named(chosen) if shape_aug else named(chosen, shape=None)
 
 

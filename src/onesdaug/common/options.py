@@ -7,13 +7,14 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from onesdaug.common.registry import GENERATORS
+
+IP_REPO = "h94/IP-Adapter"
 Compile = Literal["off", "regional", "max"]
 
 Root = Annotated[Path | None, Field(description="Where benchmarks lie; default: $ONESDAUG_DATA")]
 MaxSeconds = Annotated[float | None, Field(description="Stop after this long; the same command goes on")]
-GENERATORS = ("pocket", "pocket-imagenet", "sd15", "shape")
-MODELS = f"{', '.join(GENERATORS)} (geometry only), a hub id or a folder"
-ModelName = Annotated[str, Field(description=MODELS)]
+ModelName = Annotated[str, Field(description=GENERATORS.choices())]
 Device = Annotated[str, Field(description="auto, cpu, cuda, cuda:1 or mps")]
 Dtype = Annotated[str, Field(description="auto, float32, float16 or bfloat16")]
 CompileMode = Annotated[

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import affine_grid, grid_sample
 
-from onesdaug.augment.seeds import stream
-from onesdaug.ensemble.sources import row_seeds
+from onesdaug.augment.seeds import row_seeds, stream
+from onesdaug.augment.source import ViewSource
 from onesdaug.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class CropFlip:
+class CropFlip(ViewSource):
     """A random resized crop, flipped half of the time.
 
     `scale` bounds the part of the area that is kept, `ratio` the crop's aspect relative to the image's.
@@ -36,6 +37,9 @@ class CropFlip:
             raise ConfigError(f"CropFlip scale={self.scale}: parts of the area, 0 < low <= high <= 1")
         if not 0 < self.ratio[0] <= self.ratio[1]:
             raise ConfigError(f"CropFlip ratio={self.ratio}: aspect ratios, 0 < low <= high")
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)
 
     def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None, seed: int = 0) -> Tensor:
         """(B, 3, H, W) → (B, K, 3, H, W); view (image, k) is the same in any batch."""
@@ -56,7 +60,7 @@ class CropFlip:
 
 
 @dataclass(frozen=True)
-class Traditional:
+class Traditional(ViewSource):
     """The paper's traditional edits: a random rotation, a random affine warp, colour jitter.
 
     The paper names these three and no numbers. Here rotation is as strong as in its shape tweak, the rest is what
@@ -73,6 +77,9 @@ class Traditional:
     def __post_init__(self) -> None:
         if not (0 <= self.scale < 1 and 0 <= self.jitter <= 1 and 0 <= self.shear < 90 and self.translate >= 0):
             raise ConfigError(f"{self}: scale in [0, 1), jitter in [0, 1], shear in [0, 90), translate not negative")
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)
 
     def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None, seed: int = 0) -> Tensor:
         """(B, 3, H, W) → (B, K, 3, H, W); view (image, k) is the same in any batch."""

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from onesdaug.augment.source import ViewSource
+
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter
-
-TRADITIONAL = ("crop-flip", "traditional")  # view sources that need no generator and no files
 
 
 class Views(Protocol):
@@ -36,7 +36,7 @@ class Views(Protocol):
 
 
 class MadeViews:
-    """Views drawn on the spot by anything with `.tensors` (an Augmenter, CropFlip)."""
+    """Views drawn on the spot by a `ViewSource`."""
 
     def __init__(self, maker: Any, about: dict[str, Any], device: torch.device | None = None, side: int = 0) -> None:
         from onesdaug.ensemble.sources import as_source
@@ -82,36 +82,35 @@ def as_batch(images: NDArray[np.uint8]) -> Tensor:
 
 
 def resolve_views(source: str, preset: str | None = None, device: str = "auto") -> Views:
-    """`crop-flip`, `traditional`, a folder written by `onesdaug augment`, or the name of an Augmenter's model."""
+    """By name: a registered view source, a folder written by `onesdaug augment`, a generator, or your own."""
+    from onesdaug.common.devices import pick_device
+    from onesdaug.ensemble.sources import as_source, find_views
     from onesdaug.jobs.manifest import NAME
 
-    if source in TRADITIONAL:
-        from dataclasses import asdict
-
-        from onesdaug.common.devices import pick_device
-        from onesdaug.ensemble import traditional
-
-        edits = traditional.CropFlip() if source == "crop-flip" else traditional.Traditional()
-        return MadeViews(edits, {"source": source, **asdict(edits)}, pick_device(device))
     if (Path(source) / NAME).is_file():
         return FolderViews(Path(source))
-    from onesdaug.augment.operator import Augmenter
+    maker = as_source(find_views(source, preset, device)).views
+    return MadeViews(maker, {"source": source, **maker.describe()}, pick_device(device), maker.side or 0)
 
-    return augmenter_views(Augmenter.from_pretrained(source, preset=preset, device=device), source)
+
+class RoundTrip(ViewSource):
+    """What a generator's autoencoder alone makes of each image; all "views" of an image are the same."""
+
+    def __init__(self, augmenter: Augmenter) -> None:
+        self.augmenter, self.side = augmenter, augmenter.side
+
+    def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        return self.augmenter.round_trip(batch)[:, None].expand(-1, k, -1, -1, -1)
+
+    def describe(self) -> dict[str, Any]:
+        return {"fit": self.augmenter.config.fit, "generator": self.augmenter.fingerprint}
 
 
 def round_trip_views(augmenter: Augmenter, name: str) -> MadeViews:
-    """What the generator's autoencoder alone makes of each image; all "views" of an image are the same."""
-
-    def tensors(batch: Tensor, k: int, seeds: Sequence[int | str]) -> Tensor:
-        return augmenter.round_trip(batch)[:, None].expand(-1, k, -1, -1, -1)
-
-    about = {"source": f"{name} round trip", "fit": augmenter.config.fit, "generator": augmenter.fingerprint}
-    return MadeViews(tensors, about, augmenter.device, augmenter.side or 0)
+    views = RoundTrip(augmenter)
+    return MadeViews(views, {"source": f"{name} round trip", **views.describe()}, augmenter.device, views.side or 0)
 
 
 def augmenter_views(augmenter: Augmenter, name: str) -> MadeViews:
     """The views of an Augmenter that is there already, under a name for people."""
-    config = augmenter.config.model_dump(mode="json")
-    about = {"source": name, "config": config, "generator": augmenter.fingerprint}
-    return MadeViews(augmenter, about, augmenter.device, augmenter.side or 0)
+    return MadeViews(augmenter, {"source": name, **augmenter.describe()}, augmenter.device, augmenter.side or 0)

@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from onesdaug.augment.source import ViewSource
 from onesdaug.common.files import sha256_of
 from onesdaug.data.images import load_image
 from onesdaug.errors import DataError
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from PIL import Image
 
 
-class ViewFolder:
+class ViewFolder(ViewSource):
     """A view source like an Augmenter, but everything is on disk already.
 
     Images are found by the digest of their pixels, so the originals may have moved or been renamed since.
@@ -68,6 +69,9 @@ class ViewFolder:
     def checksum(self) -> str:
         """SHA-256 of the manifest, which names the pixels of every view."""
         return sha256_of(self.path / NAME) or ""
+
+    def pictures(self, images: Sequence[Image.Image], k: int, seed: int | str = 0) -> list[list[Image.Image]]:
+        return [self.views(image, k) for image in images]
 
     def tensors(self, batch: torch.Tensor, k: int, seeds: Sequence[int | str] | None = None) -> torch.Tensor:
         """(B, 3, H, W) in [0, 1] → (B, K, 3, H, W) on the batch's device.

@@ -59,7 +59,7 @@ Writing = tuple[PlannedView, "View", dict[str, "Future[tuple[Path, str]]"]]  # t
 def run_job(augmenter: Augmenter, listing: Listing, task: JobSettings) -> JobReport:
     """Make the views of all listed inputs under `task.out`. Run again, it does only what is missing."""
     start = time.perf_counter()
-    overlap = getattr(augmenter, "overlap", 1)
+    overlap = augmenter.overlap
     # pools of their own: with one, reading ahead would wait behind the slower writing and the device behind both
     with (
         locked(task.out),

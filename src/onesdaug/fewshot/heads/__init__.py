@@ -4,29 +4,22 @@ from __future__ import annotations
 
 from typing import Any
 
+from onesdaug.common.registry import HEADS
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.heads.base import Head
 from onesdaug.fewshot.heads.baseline import ClassifierBaseline, MetaBaseline
 from onesdaug.fewshot.heads.feat import FEAT
 from onesdaug.fewshot.heads.protonet import ProtoNet
 
-HEADS = ("protonet", "feat", "classifier-baseline", "meta-baseline")
-
 __all__ = ["FEAT", "HEADS", "ClassifierBaseline", "Head", "MetaBaseline", "ProtoNet", "build_head"]
 
 
 def build_head(name: str, dim: int, **settings: Any) -> Head:
     """The head of that name for d-dimensional features; `settings` are the head's own (metric, temperature, …)."""
+    found = HEADS.get(name)
+    if not (isinstance(found, type) and issubclass(found, Head)):
+        raise ConfigError(f"head {name!r} is no subclass of onesdaug.fewshot.heads.Head")
     try:
-        match name:
-            case "protonet":
-                return ProtoNet(**settings)
-            case "feat":
-                return FEAT(dim, **settings)
-            case "classifier-baseline":
-                return ClassifierBaseline(**settings)
-            case "meta-baseline":
-                return MetaBaseline(**settings)
+        return found.build(dim, **settings)
     except TypeError as error:
         raise ConfigError(f"head {name!r} does not take these settings {sorted(settings)}: {error}") from error
-    raise ConfigError(f"unknown head {name!r}; there are {', '.join(HEADS)}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, Self
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -11,8 +13,14 @@ class Head(nn.Module):
     """Classify the queries of E episodes from their support sets.
 
     `forward(support (E, N, S, d), query (E, Q, d)) -> logits (E, Q, N)`. Heads are inductive: row q of the logits is
-    a function of the support set and query q alone. A new head is one file with one subclass, named in `build_head`.
+    a function of the support set and query q alone. A new head is one subclass, named `package.module:Class` on the
+    command line or registered (docs/extend.md).
     """
+
+    @classmethod
+    def build(cls, dim: int, **settings: Any) -> Self:
+        """A head for features of `dim` numbers, with the user's settings; most do not need to know `dim`."""
+        return cls(**settings)
 
     def forward(self, support: Tensor, query: Tensor) -> Tensor:
         raise NotImplementedError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -40,6 +41,10 @@ class FEAT(Head):
 
     `temperature2` belongs to the contrastive term, which only training uses.
     """
+
+    @classmethod
+    def build(cls, dim: int, **settings: Any) -> FEAT:
+        return cls(dim, **settings)
 
     def __init__(
         self, dim: int, metric: Metric = "euclidean", temperature: float = 64.0, temperature2: float = 64.0

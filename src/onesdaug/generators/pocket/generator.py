@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from dataclasses import replace
 from importlib.resources import files
@@ -13,8 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from onesdaug.common.devices import pick_device, pick_dtype
+from onesdaug.common.registry import GENERATORS
 from onesdaug.encoders.checkpoint import load_checkpoint, part, weights_fingerprint
 from onesdaug.errors import ConfigError, DataError, WeightsMissing
+from onesdaug.generators.base import Generator
 from onesdaug.generators.pocket.condition import GlobalFeature, build_condition, measure
 from onesdaug.generators.pocket.networks import (
     PLACE,
@@ -26,15 +27,13 @@ from onesdaug.generators.pocket.networks import (
     resize_places,
 )
 from onesdaug.generators.schedule import Schedule
-from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile
+from onesdaug.generators.speed import Compile, channels_last, compile_modules, named
 
 KIND, DECODER = "pocket", "pocket-decoder"  # of the card in a folder of weights
-NAMES = ("pocket", "pocket-imagenet")
-MODES = ("self", "class")
 
 
-class Pocket:
-    """The Generator protocol over an autoencoder, a denoiser and a condition encoder.
+class Pocket(Generator):
+    """A generator over an autoencoder, a denoiser and a condition encoder.
 
     The condition means one of two things to the denoiser: `self`, this very image; `class`, an image of the same
     class, known through one global token. `mode` is the one taken unless `image_tokens` is told.
@@ -44,8 +43,11 @@ class Pocket:
     with a tiny decoder. Both make other views, cheaper, and are part of the fingerprint.
     """
 
-    batch_size = 1024  # on a GPU; smaller ones leave an H200 idle
-    compiled: Compile = "off"
+    batch_size = 1024  # smaller ones leave an H200 idle
+    modes = ("self", "class")
+    options = ("dtype", "side", "decoder")
+    default_preset = "pocket"
+    weights = Path(str(files("onesdaug"))) / "weights" / "pocket"
 
     def __init__(
         self,
@@ -57,8 +59,8 @@ class Pocket:
         mode: str = "class",
         fingerprint: str = "",
     ) -> None:
-        if mode not in MODES:
-            raise ConfigError(f"mode {mode!r} is none of {', '.join(MODES)}")
+        if mode not in self.modes:
+            raise ConfigError(f"mode {mode!r} is none of {', '.join(self.modes)}")
         self.config, self.mode, self.fingerprint = config, mode, fingerprint
         self.condition, self.autoencoder, self.denoiser, self.tokens = condition, autoencoder, denoiser, tokens
         for module in (condition, autoencoder, denoiser, tokens):
@@ -70,17 +72,26 @@ class Pocket:
         self.to(torch.device("cpu"), torch.float32)
 
     @classmethod
+    def recognises(cls, source: str) -> bool:
+        """A folder whose card says so; generators derived from this one have names alone."""
+        card = Path(source).expanduser() / "card.json"
+        try:
+            return cls is Pocket and bool(json.loads(card.read_text()).get("kind") == KIND)
+        except (OSError, ValueError):
+            return False
+
+    @classmethod
     def from_pretrained(
         cls,
-        name: str | Path = "pocket",
+        source: str | Path = "pocket",
         *,
         device: str | torch.device = "auto",
         dtype: str | torch.dtype = "auto",
         side: int | None = None,
         decoder: str | Path | None = None,
     ) -> Pocket:
-        """`pocket`, `pocket-imagenet`, or a folder that `onesdaug generator train` wrote. Never uses the network."""
-        tensors, card = load_weights(name)
+        """A name of such a generator, or a folder that `onesdaug generator train` wrote. Never uses the network."""
+        tensors, card = load_weights(source)
         config = at_side(PocketConfig(**card["network"]), side)
         fingerprint = card["weights"] + (f":{side}px" if config.size != card["network"]["size"] else "")
         condition = build_condition(card["condition"]["name"], tuple(card["condition"]["widths"]))
@@ -110,16 +121,16 @@ class Pocket:
         self._signal, self._noise = abar.sqrt(), (1 - abar).sqrt()
         return self
 
-    def accelerate(self, mode: Compile) -> None:
-        """Make the networks fast without changing what they compute; `regional` compiles the transformer's blocks."""
-        if not to_compile(self.compiled, mode, self.device):
-            return
+    def to_device(self, device: torch.device) -> Pocket:
+        return self.to(device, self.dtype)
+
+    def compile_networks(self, mode: Compile) -> None:
+        """`regional` compiles the transformer's blocks."""
         channels_last(self.condition, self.autoencoder, self.denoiser)
         if mode == "regional":
             compile_modules(named(self.denoiser, "Block"), mode)
         else:
             compile_modules([self.denoiser, self.autoencoder.encoder, self.autoencoder.decoder], mode)
-        self.compiled = mode
 
     @torch.no_grad()
     def encode(self, x: Tensor) -> Tensor:
@@ -132,8 +143,8 @@ class Pocket:
     @torch.no_grad()
     def image_tokens(self, x: Tensor, mode: str | None = None) -> Tensor:
         mode = mode or self.mode
-        if mode not in MODES:
-            raise ConfigError(f"mode {mode!r} is none of {', '.join(MODES)}")
+        if mode not in self.modes:
+            raise ConfigError(f"mode {mode!r} is none of {', '.join(self.modes)}")
         whole, local = measure(self.condition, x.to(self.device))
         same_class = torch.full((len(x),), mode == "class", device=self.device)
         tokens: Tensor = self.tokens(whole.to(self.dtype), local.to(self.dtype), same_class)
@@ -158,20 +169,13 @@ def condition_encoder() -> nn.Module:
 
 
 def locate(name: str | Path) -> Path:
-    """The folder of weights behind a name; `pocket-imagenet` is a package of its own."""
-    text = str(name)
-    if text == "pocket":
-        return Path(str(files("onesdaug"))) / "weights" / "pocket"
-    if text == "pocket-imagenet":
-        try:
-            package = importlib.import_module("onesdaug_pocket_imagenet")
-        except ImportError as error:
-            raise WeightsMissing(
-                "pocket-imagenet is a package of its own; in a checkout of onesdaug install it with\n"
-                "  pip install ./packages/pocket-imagenet"
-            ) from error
-        return Path(str(files(package))) / "weights"
-    return Path(name).expanduser().absolute()  # so that ./pocket is never taken for the name
+    """The folder of weights behind a name, or the folder itself."""
+    if str(name) not in GENERATORS and str(name) not in GENERATORS.elsewhere:
+        return Path(name).expanduser().absolute()  # so that ./pocket is never taken for the name
+    kind = GENERATORS.get(str(name))
+    if not (isinstance(kind, type) and issubclass(kind, Pocket)):
+        raise WeightsMissing(f"{name} is no pocket generator; {_advice()}")
+    return kind.weights
 
 
 def at_side(config: PocketConfig, side: int | None) -> PocketConfig:
@@ -190,8 +194,7 @@ def at_side(config: PocketConfig, side: int | None) -> PocketConfig:
 def load_weights(name: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the card behind a name or folder, checked against each other; what is wrong is said plainly."""
     folder = locate(name)
-    advice = f"a generator is {', '.join(NAMES)} or a folder that `onesdaug generator train` wrote"
-    tensors, card = _read(folder, advice, "install or train the generator again")
+    tensors, card = _read(folder, _advice(), "install or train the generator again")
     if card.get("kind") != KIND:
         raise WeightsMissing(f"{folder} holds no pocket generator (its card says kind {card.get('kind')!r})")
     return tensors, card
@@ -224,14 +227,6 @@ def _read(folder: Path, advice: str, remedy: str) -> tuple[dict[str, Tensor], di
         raise DataError(f"a file in {folder} is damaged ({error}); {remedy}") from error
 
 
-def is_pocket(name: str | Path) -> bool:
-    """Whether a name or folder is a pocket generator's; a folder is one if its card says so."""
-    if str(name) in NAMES:
-        return True
-    card = Path(name).expanduser() / "card.json"
-    if not card.is_file():
-        return False
-    try:
-        return bool(json.loads(card.read_text()).get("kind") == KIND)
-    except ValueError:
-        return False
+def _advice() -> str:
+    names = [name for name in (*GENERATORS, *GENERATORS.elsewhere) if name.startswith("pocket")]
+    return f"a generator is {', '.join(dict.fromkeys(names))} or a folder that `onesdaug generator train` wrote"

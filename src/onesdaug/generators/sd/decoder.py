@@ -10,7 +10,7 @@ import torch
 
 from onesdaug.common.hub import find, how_to_get, loading
 from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.generators.weights import component
+from onesdaug.generators.sd.files import component
 
 PATTERNS = ["config.json", "*.safetensors"]
 

@@ -10,29 +10,30 @@ from typing import Any
 import torch
 
 from onesdaug.common.devices import pick_device, pick_dtype
-from onesdaug.common.hub import find, fingerprint, how_to_get, loading, needs_extra
+from onesdaug.common.hub import find, fingerprint, how_to_get, is_hub_id, loading, needs_extra
 from onesdaug.errors import ConfigError
+from onesdaug.generators.base import Generator
 from onesdaug.generators.schedule import Schedule
-from onesdaug.generators.sd import ip_adapter
+from onesdaug.generators.sd import ip_adapter as adapters
 from onesdaug.generators.sd.attention import Attention, PlainAttention, fuse_projections
 from onesdaug.generators.sd.decoder import load_decoder
 from onesdaug.generators.sd.fast.layers import rewrite
 from onesdaug.generators.sd.fast.unet import FastUNet, supported
-from onesdaug.generators.sd.files import PATTERNS, encode_text, model_files, prediction_type
-from onesdaug.generators.speed import Compile, channels_last, compile_modules, named, to_compile
-from onesdaug.generators.weights import ACCEPTED, component
+from onesdaug.generators.sd.files import PARTS, PATTERNS, component, encode_text, model_files, prediction_type
+from onesdaug.generators.speed import Compile, channels_last, compile_modules, named
 
 REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 VAE_PIXELS = 16 * 512**2  # of all rows that go through the VAE at once
 
 
-class StableDiffusion:
+class StableDiffusion(Generator):
     """UNet, VAE and (optionally) IP-Adapter. Tokens are rows of [77 text tokens; image tokens].
 
     `side` works at another size than the model was trained at; `decoder` draws instead of the VAE's own decoder.
     """
 
-    compiled: Compile = "off"
+    prompts, attentions = True, ("decoupled", "concat")
+    options = ("dtype", "side", "decoder", "ip_adapter", "ip_repo", "ip_weights", "vae_tiling", "vae_slicing")
 
     def __init__(
         self,
@@ -40,7 +41,7 @@ class StableDiffusion:
         vae: Any,
         schedule: Schedule,
         text: dict[str, torch.Tensor],
-        adapter: ip_adapter.IPAdapter | None,
+        adapter: adapters.IPAdapter | None,
         *,
         device: torch.device,
         dtype: torch.dtype,
@@ -68,29 +69,37 @@ class StableDiffusion:
         self._abar = torch.tensor(schedule.abar, dtype=torch.float32, device=device)
 
     @classmethod
+    def recognises(cls, source: str) -> bool:
+        """A folder with any part of a model in diffusers format, or a hub id."""
+        return is_hub_id(source) or any((Path(source).expanduser() / part).is_dir() for part in PARTS)
+
+    @classmethod
     def from_pretrained(
         cls,
-        source: str | Path = REPO,
+        source: str | Path = "sd15",
         *,
-        ip_adapter_repo: str | Path | None = ip_adapter.REPO,
-        ip_weights: str | None = None,
         device: str | torch.device = "auto",
+        ip_adapter: bool = True,
+        ip_repo: str | Path = adapters.REPO,
+        ip_weights: str | None = None,
         dtype: str | torch.dtype = "auto",
         vae_tiling: bool = False,
         vae_slicing: bool = False,
         side: int | None = None,
         decoder: str | Path | None = None,
     ) -> StableDiffusion:
-        """From a folder in diffusers format or the hub's local cache; `ip_adapter_repo=None` for no image branch."""
+        """From a folder in diffusers format or the hub's local cache; `ip_adapter=False` for no image branch."""
         try:
             from diffusers import AutoencoderKL, UNet2DConditionModel
         except ImportError as error:
             raise needs_extra("Stable Diffusion") from error
+        source = REPO if str(source) == "sd15" else source
         at = pick_device(device)
         kind = pick_dtype(dtype, at)
-        folder, advice = find(source, "Stable Diffusion", ACCEPTED, PATTERNS), how_to_get(source, PATTERNS)
+        folder = find(source, "Stable Diffusion", "a folder in diffusers format or a hub id", PATTERNS)
+        advice = how_to_get(source, PATTERNS)
         files = model_files(folder, advice)
-        adapter_files = None if ip_adapter_repo is None else ip_adapter.locate(ip_adapter_repo, ip_weights)
+        adapter_files = adapters.locate(ip_repo, ip_weights) if ip_adapter else None
         scheduler = json.loads((folder / "scheduler" / "scheduler_config.json").read_text())
         prediction = prediction_type(scheduler)
         adapter = None
@@ -111,7 +120,7 @@ class StableDiffusion:
             unet.set_attn_processor(PlainAttention())
         else:
             with loading(f"IP-Adapter {adapter_files.weights}", adapter_files.advice):
-                adapter = ip_adapter.install(unet, adapter_files, text_tokens=text.shape[0])
+                adapter = adapters.install(unet, adapter_files, text_tokens=text.shape[0])
             files += adapter_files.all
         if vae_tiling:
             enable_tiling(vae, side // pixels_per_latent(vae) if side else int(unet.config.sample_size))
@@ -132,10 +141,8 @@ class StableDiffusion:
             decoder=tiny,
         )
 
-    def accelerate(self, mode: Compile) -> None:
-        """Make the networks fast without changing what they compute: layout, joint projections, compilation."""
-        if not to_compile(self.compiled, mode, self.device):
-            return
+    def compile_networks(self, mode: Compile) -> None:
+        """Layout, joint projections, compilation."""
         channels_last(self.unet, self.vae, *([self.decoder] if self.decoder is not None else []))
         fuse_projections(self.unet, one_kernel=mode == "max")
         if self.adapter is not None:
@@ -147,7 +154,6 @@ class StableDiffusion:
                 compile_modules(named(part, "BasicTransformerBlock"), mode)
         else:
             self._compile_whole()
-        self.compiled = mode
 
     def _compile_whole(self) -> None:
         """Networks in their faster forms, which only pay when compiled, and these compiled."""

@@ -18,7 +18,7 @@ from onesdaug.data.pixels import to_uint8
 from onesdaug.errors import ConfigError, WeightsMissing
 from onesdaug.generators.sd.attention import ImageAttention, PlainAttention
 from onesdaug.generators.sd.fast.clip_pixels import clip_pixels
-from onesdaug.generators.weights import component, load_state
+from onesdaug.generators.sd.files import component, load_state
 
 REPO = "h94/IP-Adapter"
 WEIGHTS = "ip-adapter_sd15"

@@ -5,8 +5,7 @@ They are for pictures with colours last in memory (channels_last), and to be com
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from torch import nn
@@ -32,7 +31,11 @@ class ChannelNorm(nn.Module):
     side in memory, need no copy, and what comes before and after is compiled into the same two passes.
     """
 
-    def __init__(self, norm: nn.GroupNorm) -> None:
+    @staticmethod
+    def fits(layer: nn.Module) -> bool:
+        return type(layer) is nn.GroupNorm
+
+    def __init__(self, norm: Any) -> None:
         super().__init__()
         self.groups, self.eps = norm.num_groups, norm.eps
         self.weight, self.bias = norm.weight, norm.bias
@@ -61,7 +64,13 @@ class RowNorm(nn.Module):
     Rows too long for the compiler to hold are normalised by it in one running formula with a division per number.
     """
 
-    def __init__(self, norm: nn.LayerNorm) -> None:
+    @staticmethod
+    def fits(layer: Any) -> bool:
+        if type(layer) is not nn.LayerNorm or layer.bias is None:
+            return False
+        return len(layer.normalized_shape) == 1 and layer.normalized_shape[0] > LONGEST_HELD
+
+    def __init__(self, norm: Any) -> None:
         super().__init__()
         self.eps, self.weight, self.bias = norm.eps, norm.weight, norm.bias
 
@@ -69,7 +78,8 @@ class RowNorm(nn.Module):
         wide = x.float()
         mean, square = wide.mean(-1, keepdim=True), wide.square().mean(-1, keepdim=True)
         rstd = (square - mean.square()).clamp_min(0).add(self.eps).rsqrt()
-        return ((wide - mean) * rstd * self.weight.float() + self.bias.float()).to(x.dtype)
+        out: torch.Tensor = ((wide - mean) * rstd * self.weight.float() + self.bias.float()).to(x.dtype)
+        return out
 
 
 class Grow(nn.Module):
@@ -78,6 +88,14 @@ class Grow(nn.Module):
     Of the nine products at a pixel only four are of different pixels: their weights are added up beforehand. 4/9 of
     the operations, and the large picture is never written down before the convolution.
     """
+
+    @staticmethod
+    def fits(layer: Any) -> bool:
+        if type(layer).__name__ != "Upsample2D" or not layer.use_conv or layer.use_conv_transpose:
+            return False
+        conv = None if layer.norm is not None else getattr(layer, "conv", None)
+        square = isinstance(conv, nn.Conv2d) and conv.kernel_size == (3, 3) and conv.padding == (1, 1)
+        return bool(layer.interpolate and square)
 
     def __init__(self, upsample: Any) -> None:
         super().__init__()
@@ -116,12 +134,22 @@ class BiasApart(nn.Module):
 class PlaceConv(BiasApart):
     """A 1×1 convolution as `per_place`."""
 
+    @staticmethod
+    def fits(layer: Any) -> bool:
+        if type(layer) is not nn.Conv2d or layer.bias is None:
+            return False
+        return layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.padding == (0, 0) and layer.groups == 1
+
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return per_place(self, x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
 
 
 class Gated(nn.Module):
     """Values times the gelu of their gates, both from one linear layer (diffusers' GEGLU), as one kernel."""
+
+    @staticmethod
+    def fits(layer: Any) -> bool:
+        return type(layer).__name__ == "GEGLU" and geglu.takes(layer.proj)
 
     def __init__(self, layer: Any) -> None:
         super().__init__()
@@ -137,6 +165,13 @@ class WideAttention(nn.Module):
 
     Heads of 512 numbers are too wide for torch's fast attention kernels, and its slow one takes twice as long.
     """
+
+    @staticmethod
+    def fits(layer: Any) -> bool:
+        if type(layer).__name__ != "Attention" or layer.heads != 1 or layer.group_norm is None:
+            return False
+        usual = layer.residual_connection and layer.rescale_output_factor == 1 and layer.spatial_norm is None
+        return bool(usual and layer.to_q.out_features > WIDEST_FUSED)
 
     def __init__(self, attention: Any) -> None:
         super().__init__()
@@ -158,59 +193,14 @@ class WideAttention(nn.Module):
 
 def rewrite(network: nn.Module) -> None:
     """Put these layers in place of those of diffusers that they can stand for."""
-    _replace(network, lambda layer: WideAttention(layer) if _too_wide(layer) else None)
-    _replace(network, lambda layer: ChannelNorm(layer) if type(layer) is nn.GroupNorm else None)
-    _replace(network, lambda layer: RowNorm(layer) if _long(layer) else None)
-    _replace(network, lambda layer: Grow(layer) if _grows(layer) else None)
-    _replace(network, lambda layer: Gated(layer) if _gates(layer) else None)
-    _replace(network, lambda layer: PlaceConv(layer) if _one_by_one(layer) else None)
+    for kind in (WideAttention, ChannelNorm, RowNorm, Grow, Gated, PlaceConv):
+        for parent in list(network.modules()):
+            for name, child in list(parent.named_children()):
+                if kind.fits(child):
+                    setattr(parent, name, kind(child))
     for parent in network.modules():
         for path in _ADDED.get(type(parent).__name__, ()):
             owner, _, name = path.rpartition(".")
             layer = parent.get_submodule(path)
             if type(layer) is nn.Linear and layer.bias is not None:
                 parent.get_submodule(owner).add_module(name, BiasApart(layer))
-
-
-def _long(layer: nn.Module) -> TypeGuard[nn.LayerNorm]:
-    if type(layer) is not nn.LayerNorm or layer.bias is None:
-        return False
-    return len(layer.normalized_shape) == 1 and layer.normalized_shape[0] > LONGEST_HELD
-
-
-def _too_wide(layer: Any) -> bool:
-    if type(layer).__name__ != "Attention" or layer.heads != 1 or layer.group_norm is None:
-        return False
-    usual = layer.residual_connection and layer.rescale_output_factor == 1 and layer.spatial_norm is None
-    return bool(usual and layer.to_q.out_features > WIDEST_FUSED)
-
-
-def _grows(layer: Any) -> bool:
-    if (
-        type(layer).__name__ != "Upsample2D"
-        or not layer.use_conv
-        or layer.use_conv_transpose
-        or layer.norm is not None
-    ):
-        return False
-    conv = getattr(layer, "conv", None)
-    return bool(
-        layer.interpolate and isinstance(conv, nn.Conv2d) and conv.kernel_size == (3, 3) and conv.padding == (1, 1)
-    )
-
-
-def _one_by_one(layer: Any) -> bool:
-    if type(layer) is not nn.Conv2d or layer.bias is None:
-        return False
-    return layer.kernel_size == (1, 1) and layer.stride == (1, 1) and layer.padding == (0, 0) and layer.groups == 1
-
-
-def _gates(layer: Any) -> bool:
-    return type(layer).__name__ == "GEGLU" and geglu.takes(layer.proj)
-
-
-def _replace(network: nn.Module, make: Callable[[nn.Module], nn.Module | None]) -> None:
-    for parent in list(network.modules()):
-        for name, child in list(parent.named_children()):
-            if (new := make(child)) is not None:
-                setattr(parent, name, new)

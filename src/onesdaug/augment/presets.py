@@ -1,0 +1,29 @@
+"""The operator's settings by name. Packages add theirs as entry points of the group `onesdaug.presets`."""
+
+from __future__ import annotations
+
+from onesdaug.common.registry import Registry
+
+_VLM_SHAPE = {"rotate": 10.0, "stretch": 0.40, "translate": 0.01, "perspective": 0.10}
+
+_POCKET = {"solver": "dpm++", "noise_map": "cumulative", "image_scale": 1.0, "mode": "class"}
+
+# `paper-cheap` is half of `paper-fast`: half the steps, and no guidance where little noise is left (docs/speed.md).
+# The pocket presets were chosen on validation classes (docs/pocket.md): `pocket` and `pocket-imagenet` by few-shot
+# accuracy, each for its generator; `pocket-fast` is `pocket` with half the steps, `pocket-faithful` stays close to
+# the image, for looking at; `pocket-imagenet-fine` was chosen on birds (CUB), whose classes differ in details.
+PRESETS = Registry(
+    "preset",
+    "onesdaug.presets",
+    {
+        "paper": {},
+        "paper-fast": {"solver": "dpm++", "steps": 10},
+        "paper-cheap": {"solver": "dpm++", "steps": 5, "guidance_interval": (0.3, 1.0)},
+        "vlm": {"solver": "dpm++", "steps": 10, "noise_level": 0.1, "shape": _VLM_SHAPE},
+        "pocket": {**_POCKET, "noise_level": 0.85, "guidance": 16.0, "steps": 12},
+        "pocket-fast": {**_POCKET, "noise_level": 0.85, "guidance": 16.0, "steps": 6},
+        "pocket-faithful": {**_POCKET, "noise_level": 0.7, "guidance": 4.0, "steps": 20, "mode": "self"},
+        "pocket-imagenet": {**_POCKET, "noise_level": 1.0, "guidance": 16.0, "steps": 8},
+        "pocket-imagenet-fine": {**_POCKET, "noise_level": 0.95, "guidance": 8.0, "steps": 12, "mode": "self"},
+    },
+)

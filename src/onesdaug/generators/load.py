@@ -1,0 +1,100 @@
+"""From the name of a generator to the generator: a registered one, a folder or hub id, or one of your own."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import torch
+
+from onesdaug.common.devices import pick_device
+from onesdaug.common.options import IP_REPO
+from onesdaug.common.registry import GENERATORS
+from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing
+from onesdaug.generators.base import Generator
+from onesdaug.generators.speed import Compile, check_compile, start_workers
+
+log = logging.getLogger("onesdaug")
+
+# what can be asked of a generator when it is loaded, with the value that asks for nothing; each declares its own
+DEFAULTS: dict[str, Any] = {
+    "dtype": "auto", "side": None, "decoder": None, "ip_adapter": True, "ip_repo": IP_REPO, "ip_weights": None,
+    "vae_tiling": False, "vae_slicing": False,
+}  # fmt: skip
+
+
+def find_generator(source: str | Path) -> Any:
+    """The class behind a name or a folder or hub id; of `module:object` the object, a class, instance or factory."""
+    text = str(source)
+    folder = Path(text).expanduser()
+    if text in GENERATORS or (":" in text and not folder.exists()):
+        return GENERATORS.get(text)
+    for name in reversed(GENERATORS.names()):  # other packages are asked before us
+        try:
+            kind = GENERATORS.get(name)
+        except ConfigError as error:  # someone else's plug-in is broken: no reason not to ask the others
+            log.warning("%s", error)
+            continue
+        if _is_class(kind) and kind.recognises(text):
+            return kind
+    if folder.is_dir() or folder.is_absolute() or text.startswith((".", "~")):
+        there = "holds nothing that a generator here recognises" if folder.is_dir() else "does not exist"
+        raise WeightsMissing(
+            f"the folder {text} {there}: want a model in diffusers format, or what `onesdaug generator train` wrote"
+        )
+    GENERATORS.check(text)
+    raise AssertionError("unreachable: `check` knows no other name")
+
+
+def load_generator(
+    source: str | Path, *, device: str | torch.device = "auto", compile: Compile = "off", **options: Any
+) -> Generator | None:
+    """The generator, compiled as asked; None for `shape`. Options are those of `DEFAULTS`."""
+    check_compile(compile, pick_device(device))
+    found = find_generator(source)
+    given = {name: value for name, value in options.items() if value != DEFAULTS[name]}
+    takes = found.options if _is_class(found) else ()
+    if "ip_adapter" not in takes:
+        given.pop("ip_adapter", None)  # where there is no adapter to leave out, the operator asks for no condition
+    if left := [name for name in given if name not in takes]:
+        raise ConfigError(
+            f"{source} takes no {', '.join(left)}; leave that out (its own options: {', '.join(takes) or 'none'})"
+        )
+    start_workers(compile, pick_device(device))
+    if _is_class(found):
+        made = found.from_pretrained(source, device=device, **given)
+    else:
+        made = _own(found if isinstance(found, Generator) else _called(found, source), source, device)
+    if made is not None:
+        made.accelerate(compile)
+    elif compile != "off":
+        raise ConfigError(f"{source} has no network to compile; leave compile off")
+    return made
+
+
+def _called(factory: Any, source: str | Path) -> Any:
+    if not callable(factory):
+        raise ConfigError(f"{source} is {type(factory).__name__}; want a subclass of onesdaug.Generator, or one made")
+    return factory()
+
+
+def _own(made: Any, source: str | Path, device: str | torch.device) -> Generator:
+    """What a user's own instance or factory gave; it stays on the device it chose, unless one is named."""
+    if not isinstance(made, Generator):
+        raise ConfigError(f"{source} gives {type(made).__name__}, which is no subclass of onesdaug.Generator")
+    return made if device == "auto" else made.to_device(pick_device(device))
+
+
+def default_preset(source: str | Path) -> str:
+    """The settings that go with a generator when none are named; one that is not there says so when it is loaded."""
+    try:
+        found = find_generator(source)
+    except OnesdaugError:
+        return Generator.default_preset
+    known = isinstance(found, Generator) or _is_class(found)
+    return str(found.default_preset if known else Generator.default_preset)
+
+
+def _is_class(found: Any) -> TypeGuard[type[Generator]]:
+    return isinstance(found, type) and issubclass(found, Generator)
