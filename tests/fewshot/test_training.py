@@ -65,7 +65,7 @@ def data() -> tuple[Dataset, Dataset]:
 @pytest.fixture(scope="module")
 def pretrained(data: tuple[Dataset, Dataset], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("training") / "base"
-    pretrain(PRETRAIN, *data, out, "synthetic")
+    pretrain(PRETRAIN, *data, out, data_name="synthetic")
     return out
 
 
@@ -106,7 +106,7 @@ def test_resumed_pretraining_equals_the_uninterrupted(
     stops = 0
     while True:
         try:
-            pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic", deadline=time.monotonic() + 0.4)
+            pretrain(PRETRAIN, *data, tmp_path / "cut", data_name="synthetic", deadline=time.monotonic() + 0.4)
             break
         except OutOfTime:
             stops += 1
@@ -136,9 +136,9 @@ def test_a_kill_in_the_middle_of_a_step_costs_nothing_but_that_step(
     with monkeypatch.context() as patch:
         patch.setattr(Pretraining, "loss", killed)
         with pytest.raises(KeyboardInterrupt):
-            pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic", save_seconds=0)
+            pretrain(PRETRAIN, *data, tmp_path / "cut", data_name="synthetic", save_seconds=0)
     with caplog.at_level("INFO", "onesdaug"):
-        pretrain(PRETRAIN, *data, tmp_path / "cut", "synthetic")
+        pretrain(PRETRAIN, *data, tmp_path / "cut", data_name="synthetic")
     assert seen == [0, 1, 2, 3] and "at step 3 of 6" in caplog.messages[0]
     assert same(pretrained, tmp_path / "cut")
 

@@ -45,14 +45,11 @@ def save_checkpoint(
     if folder.exists() and not (folder / "card.json").is_file() and (folder.is_file() or any(folder.iterdir())):
         raise DataError(f"{folder} is there and is no checkpoint: choose another place; nothing was overwritten")
 
-    # only matrices shrink: batch statistics need float32's range and weigh nothing
-    ready = {
-        k: v.detach()
-        .cpu()
-        .to(torch.float16 if half and v.ndim > 1 and v.is_floating_point() else v.dtype)
-        .contiguous()
-        for k, v in tensors.items()
-    }
+    ready = {}
+    for name, value in tensors.items():
+        # only matrices shrink: batch statistics need float32's range and weigh nothing
+        shrinks = half and value.ndim > 1 and value.is_floating_point()
+        ready[name] = value.detach().cpu().to(torch.float16 if shrinks else value.dtype).contiguous()
     full = {**card, "weights": weights_fingerprint(ready), "parameters": _parameters(ready)}
     shards = _shards(ready)
     with whole_folder(folder) as temporary:

@@ -74,12 +74,10 @@ def from_processor(described: Mapping[str, Any]) -> Preprocess:
             raise ConfigError(f"only square inputs are supported; the processor wants {dict(size)}")
     else:
         resize, squash = int(size), True
-    crop = resize
+    crop = resize  # also where a short side alone leaves images of different widths: take the centre
     if described.get("do_center_crop"):
         wanted = described.get("crop_size", resize)
         crop = int(wanted["height"] if isinstance(wanted, Mapping) else wanted)
-    elif not squash:  # a short side alone leaves images of different widths: take the centre
-        crop = resize
     if "crop_pct" in described and crop == resize:  # ConvNeXt's way of writing resize 256, crop 224
         resize = int(crop / float(described["crop_pct"]))
         squash = False

@@ -61,13 +61,13 @@ class ClassTable:
     rows: Ints
     starts: Ints
     sizes: Ints
+    number: Ints  # of each row's class
 
     @classmethod
     def of(cls, labels: ArrayLike | Tensor) -> ClassTable:
-        values = np.asarray(labels)
-        _, number = np.unique(values, return_inverse=True)
+        _, number = np.unique(np.asarray(labels), return_inverse=True)
         sizes = np.bincount(number)
-        return cls(np.argsort(number, kind="stable"), np.cumsum(sizes) - sizes, sizes)
+        return cls(np.argsort(number, kind="stable"), np.cumsum(sizes) - sizes, sizes, number)
 
 
 def sample_episodes(
@@ -110,12 +110,12 @@ def check_episodes(episodes: Episodes, labels: ArrayLike | Tensor) -> None:
     kinds = values[images]
     mixed = (kinds != kinds[:, :, :1]).any((1, 2))
     if mixed.any():
-        raise DataError(f"episode {_first(mixed)} has images of another class among those of one class")
+        raise DataError(f"episode {mixed.argmax()} has images of another class among those of one class")
     if (repeated := _repeats(kinds[:, :, 0])).any():
-        raise DataError(f"episode {_first(repeated)} uses the same class twice")
+        raise DataError(f"episode {repeated.argmax()} uses the same class twice")
     if (leaked := _repeats(images.reshape(len(episodes), -1))).any():
         raise DataError(
-            f"episode {_first(leaked)} uses an image twice: a query would be scored with itself, or counted double"
+            f"episode {leaked.argmax()} uses an image twice: a query would be scored with itself, or counted double"
         )
 
 
@@ -154,7 +154,3 @@ def _repeats(rows: Ints) -> NDArray[np.bool_]:
     ordered = np.sort(rows, axis=1)
     found: NDArray[np.bool_] = (ordered[:, 1:] == ordered[:, :-1]).any(1)
     return found
-
-
-def _first(flags: NDArray[np.bool_]) -> int:
-    return int(flags.argmax())

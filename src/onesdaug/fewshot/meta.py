@@ -25,18 +25,11 @@ from onesdaug.training.stage import mix, mixed_precision, own_randomness
 
 
 def meta_train(
-    config: MetaConfig,
-    init: Path | str,
-    train: Dataset,
-    val: Dataset,
-    out: Path,
-    data_name: str = "",
-    device: torch.device | str = "cpu",
-    **settings: Any,
-) -> dict[str, Any]:
+    config: MetaConfig, init: Path | str, train: Dataset, val: Dataset, out: Path,
+    device: str | torch.device = "cpu", **settings: Any,
+) -> dict[str, Any]:  # fmt: skip
     """Meta-train from `init` (a checkpoint, or 'convnet'/'res12' for scratch); else as `pretrain`."""
-    stage = MetaTraining(config, init, train, val, torch.device(device))
-    return train_stage(stage, out, data_name, **settings)
+    return train_stage(MetaTraining(config, init, train, val, torch.device(device)), out, **settings)
 
 
 class FewShotModel(nn.Module):

@@ -32,10 +32,9 @@ def sample_oracle_views(
 
     Two queries may share a view: each is scored on its own. The stream follows from the episodes' seed.
     """
-    table, values = ClassTable.of(labels), np.asarray(labels)
-    _, number = np.unique(values, return_inverse=True)
+    table = ClassTable.of(labels)
     (count, way, shot), queries = episodes.support.shape, episodes.query.shape[2]
-    kinds = number[episodes.support[:, :, 0].numpy()].reshape(-1)
+    kinds = table.number[episodes.support[:, :, 0].numpy()].reshape(-1)
     sizes, starts = table.sizes[kinds], table.starts[kinds]
     need = shot + queries + shot * support_views + query_views
     if (small := int(table.sizes.min())) < need:

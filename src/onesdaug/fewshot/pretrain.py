@@ -24,12 +24,11 @@ def pretrain(
     train: Dataset,
     val: Dataset,
     out: Path,
-    data_name: str = "",
-    device: torch.device | str = "cpu",
+    device: str | torch.device = "cpu",
     **settings: Any,
 ) -> dict[str, Any]:
     """Train, keep what validation likes best, write the checkpoint `out`; returns its card. See `train_stage`."""
-    return train_stage(Pretraining(config, train, val, torch.device(device)), out, data_name, **settings)
+    return train_stage(Pretraining(config, train, val, torch.device(device)), out, **settings)
 
 
 class BaseClassifier(nn.Module):

@@ -44,9 +44,7 @@ def _measure(stage: Stage, seconds: float, warm: int, timed: int) -> tuple[float
         for count in (warm, timed):
             start, done = time.monotonic(), 0
             while done < count and (done < 4 or time.monotonic() - start < seconds / 20):  # both shots, twice
-                optimizer.zero_grad(set_to_none=True)
-                stage.loss(done).backward()  # type: ignore[no-untyped-call]
-                optimizer.step()
+                stage.train_step(optimizer, done)
                 done += 1
             if stage.device.type == "cuda":
                 torch.cuda.synchronize(stage.device)

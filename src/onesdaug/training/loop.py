@@ -119,10 +119,7 @@ class Loop:
         scale = config.lr_scale(p.step, self.stage.steps_per_epoch, total)
         for group, lr in zip(self.optimizer.param_groups, self._lrs, strict=True):
             group["lr"] = lr * scale
-        self.optimizer.zero_grad(set_to_none=True)
-        loss = self.stage.loss(p.step)
-        loss.backward()  # type: ignore[no-untyped-call]
-        self.optimizer.step()
+        loss = self.stage.train_step(self.optimizer, p.step)
         p.step += 1
         if self.average is not None:
             self.average.update_parameters(self.stage.model)

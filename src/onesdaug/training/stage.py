@@ -36,6 +36,13 @@ class Stage:
     def optimizer(self) -> torch.optim.Optimizer:
         raise NotImplementedError
 
+    def train_step(self, optimizer: torch.optim.Optimizer, step: int) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(step)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss
+
     def train_mode(self) -> None:
         """Called before the first step and after every validation."""
         self.model.train()
