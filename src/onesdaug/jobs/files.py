@@ -6,15 +6,12 @@ import hashlib
 import io
 import os
 from collections.abc import Iterable
-from contextlib import suppress
 from pathlib import Path
 from zlib import Z_RLE
 
 from PIL import Image, ImageFile
 
-from onesdaug.common.files import HIDDEN, short_name
-
-_TEMPORARY = HIDDEN + "tmp-"
+from onesdaug.common.files import HIDDEN, LOCK, short_name
 
 # Pillow's threads ask for the interpreter after every block of so many bytes; most pictures become a single one
 ImageFile.MAXBLOCK = max(ImageFile.MAXBLOCK, 1 << 22)
@@ -34,7 +31,7 @@ def write_png(out: Path, name: str, image: Image.Image) -> tuple[Path, str]:
     data = png_bytes(image)
     final = out / name
     final.parent.mkdir(parents=True, exist_ok=True)
-    temporary = final.parent / (_TEMPORARY + short_name(name))
+    temporary = final.parent / f"{HIDDEN}{short_name(name)}"
     with temporary.open("wb") as file:
         file.write(data)
         file.flush()
@@ -45,6 +42,6 @@ def write_png(out: Path, name: str, image: Image.Image) -> tuple[Path, str]:
 def remove_leftovers(folders: Iterable[Path]) -> None:
     """Delete the temporary files that a killed job left in these folders."""
     for folder in folders:
-        for file in folder.glob(_TEMPORARY + "*"):
-            with suppress(FileNotFoundError):
-                file.unlink()
+        for file in folder.glob(HIDDEN + "*"):
+            if file.name != LOCK and file.is_file():
+                file.unlink(missing_ok=True)

@@ -56,19 +56,19 @@ class JobReport:
 Writing = tuple[PlannedView, "View", dict[str, "Future[tuple[Path, str]]"]]  # temporary file and SHA-256 by kind
 
 
-def run_job(augmenter: Augmenter, listing: Listing, task: JobSettings) -> JobReport:
-    """Make the views of all listed inputs under `task.out`. Run again, it does only what is missing."""
+def run_job(augmenter: Augmenter, listing: Listing, settings: JobSettings) -> JobReport:
+    """Make the views of all listed inputs under `settings.out`. Run again, it does only what is missing."""
     start = time.perf_counter()
     overlap = augmenter.overlap
     # pools of their own: with one, reading ahead would wait behind the slower writing and the device behind both
     with (
-        locked(task.out),
+        locked(settings.out),
         ThreadPoolExecutor(WORKERS) as readers,
         ThreadPoolExecutor(WORKERS) as pool,
         ThreadPoolExecutor(overlap) as runners,
-        progress(len(listing.items) * task.k, "views") as bar,
+        progress(len(listing.items) * settings.k, "views") as bar,
     ):
-        job = _Job(augmenter, task, bar, readers, pool, runners, overlap)
+        job = _Job(augmenter, settings, bar, readers, pool, runners, overlap)
         try:
             try:
                 job.run(listing)
@@ -81,7 +81,7 @@ def run_job(augmenter: Augmenter, listing: Listing, task: JobSettings) -> JobRep
             remove_leftovers(job.folders)
             what = "the disk is full" if error.errno in _DISK_FULL else str(error)
             raise OnesdaugError(
-                f"stopped, could not write to {task.out}: {what}. "
+                f"stopped, could not write to {settings.out}: {what}. "
                 "All finished views are kept; put that right and run the same command again to go on"
             ) from error
     job.report.seconds = time.perf_counter() - start
@@ -92,18 +92,18 @@ class _Job:
     def __init__(
         self,
         augmenter: Augmenter,
-        task: JobSettings,
+        settings: JobSettings,
         bar: Progress,
         readers: ThreadPoolExecutor,
         pool: ThreadPoolExecutor,
         runners: ThreadPoolExecutor,
         overlap: int,
     ) -> None:
-        self.augmenter, self.task, self.bar = augmenter, task, bar
+        self.augmenter, self.settings, self.bar = augmenter, settings, bar
         self.readers, self.pool, self.runners, self.overlap = readers, pool, runners, overlap
         self.running: deque[tuple[PlannedBatch, Future[list[View]]]] = deque()  # batches under way, in order
-        self.manifest = Manifest(task.out)
-        self.survey = Survey(augmenter, task, self.manifest)
+        self.manifest = Manifest(settings.out)
+        self.survey = Survey(augmenter, settings, self.manifest)
         self.report = JobReport()
         self.folders: set[Path] = set()
         self.noted: Counter[str] = Counter()
@@ -115,7 +115,7 @@ class _Job:
         if self.manifest.unreadable:
             log.info(f"{self.manifest.unreadable} damaged lines of {self.manifest.path} are ignored")
         names = [*(item.prefix for item in listing.items), *self.manifest.views]
-        self.folders = {(self.task.out / name).parent for name in names}
+        self.folders = {(self.settings.out / name).parent for name in names}
         remove_leftovers(self.folders)
         for source, note in listing.notes:
             log.info(f"{source}: {note}")
@@ -123,7 +123,7 @@ class _Job:
         for source, reason in listing.problems:
             self.fail(source, reason, views=0)
         # with several batches under way one more must be at hand: its images are decoded meanwhile
-        more = self.augmenter.batch_size // max(1, self.task.k) if self.overlap > 1 else 0
+        more = self.augmenter.batch_size // max(1, self.settings.k) if self.overlap > 1 else 0
         looked = ahead(self.survey.look, listing.items, self.readers, depth=WORKERS + more)
         for batch in slots((self.rows(*one) for one in looked), max(1, self.augmenter.batch_size)):
             done = sum(not row.missing for row in batch)
@@ -141,12 +141,12 @@ class _Job:
     def rows(self, item: Item, found: list[PlannedView] | ImageError) -> list[PlannedView | None]:
         """The K rows of one input; those that cannot run are None, and the input is recorded as failed."""
         if isinstance(found, ImageError):
-            self.fail(item.source, str(found), views=self.task.k)
-            return [None] * self.task.k
+            self.fail(item.source, str(found), views=self.settings.k)
+            return [None] * self.settings.k
         if blocked := [name for row in found for name in row.blocked]:
             others = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
             reason = (
-                f"{blocked[0]}{others} in {self.task.out} holds something else (other settings, or not made "
+                f"{blocked[0]}{others} in {self.settings.out} holds something else (other settings, or not made "
                 "here) and was left as it is; --overwrite replaces it"
             )
             self.fail(item.source, reason, views=sum(bool(row.blocked) for row in found))
@@ -183,7 +183,7 @@ class _Job:
     def views_of(self, batch: PlannedBatch) -> list[View]:
         from onesdaug.augment.operator import Row
 
-        rows = [Row(row.loaded.image, row.k, self.task.seed, digest=row.digest) for row in batch.rows]
+        rows = [Row(row.loaded.image, row.k, self.settings.seed, digest=row.digest) for row in batch.rows]
         only_tweaks = not any("view" in row.missing for row in batch.rows)
         return self.survey.geometry(rows) if only_tweaks else self.augmenter.run(rows, self.survey.tweaks)
 
@@ -222,7 +222,7 @@ class _Job:
         """Begin writing the missing files of one view."""
         pictures = {"view": view.image, "tweak": view.tweaked}
         return {
-            kind: self.pool.submit(write_png, self.task.out, name, image)
+            kind: self.pool.submit(write_png, self.settings.out, name, image)
             for kind, name, _ in self.survey.files(row.item, row.k)
             if kind in row.missing and (image := pictures[kind]) is not None
         }
@@ -240,14 +240,14 @@ class _Job:
                 for kind, name, checksum in self.survey.files(row.item, row.k):
                     if kind in jobs:
                         temporary, sums[checksum] = jobs[kind].result()
-                        moves.append((temporary, self.task.out / name))
+                        moves.append((temporary, self.settings.out / name))
                 rows.append(self.manifest_row(batch, row, view, sums))
             self.manifest.append(rows)
             for temporary, final in moves:
                 temporary.replace(final)
             self.report.made += len(rows)
         self.bar.advance(len(rows))
-        self.bar.note = f"{self.bar.rate / self.task.k:.2f} images/s"
+        self.bar.note = f"{self.bar.rate / self.settings.k:.2f} images/s"
 
     def manifest_row(self, batch: str, row: PlannedView, view: View, sums: dict[str, str]) -> dict[str, Any]:
         config, name = self.augmenter.config, row.item.view(row.k)
@@ -266,7 +266,7 @@ class _Job:
             "tweak": row.item.tweak(row.k) if "tweak_sha256" in sums else None,
             "tweak_sha256": sums.get("tweak_sha256"),
             "k": row.k,
-            "seed": self.task.seed,
+            "seed": self.settings.seed,
             "psi": None if view.psi is None else view.psi.model_dump(mode="json"),
             "t0": view.t0,
             "steps_run": view.steps_run,

@@ -77,11 +77,11 @@ class Manifest:
         for row in stamped:
             self._take(row)
 
-    def remark(self, source: str, status: str, reason: str, **more: Any) -> None:
+    def remark(self, source: str, status: str, reason: str) -> None:
         """Record an input that failed ("error") or something to know ("note"); once, not at every rerun."""
         known = self.remarks.get(source)
         if known is None or (known["status"], known["reason"]) != (status, reason):
-            self.append([{"key": None, "status": status, "source": source, "reason": reason, **more}])
+            self.append([{"key": None, "status": status, "source": source, "reason": reason}])
 
 
 def _whole(row: dict[str, Any]) -> bool:

@@ -37,11 +37,11 @@ class JobSettings:
 class Survey:
     """Looks up inputs for one job; `look` may be called from several threads."""
 
-    def __init__(self, augmenter: Augmenter, task: JobSettings, manifest: Manifest) -> None:
-        self.task, self.manifest = task, manifest
+    def __init__(self, augmenter: Augmenter, settings: JobSettings, manifest: Manifest) -> None:
+        self.settings, self.manifest = settings, manifest
         self.config_json = augmenter.config.model_dump_json()
         self.fingerprint = augmenter.fingerprint
-        self.tweaks = task.save_aug and augmenter.config.shape is not None
+        self.tweaks = settings.save_aug and augmenter.config.shape is not None
         self._augmenter = augmenter
 
     def geometry(self, rows: list[Row]) -> list[View]:
@@ -68,18 +68,18 @@ class Survey:
         except ImageError as error:
             return error
         digest = image_digest(loaded.image)
-        return [self._row(item, k, loaded, digest) for k in range(1, self.task.k + 1)]
+        return [self._row(item, k, loaded, digest) for k in range(1, self.settings.k + 1)]
 
     def _row(self, item: Item, k: int, loaded: LoadedImage, digest: str) -> PlannedView:
-        key = view_key(digest, self.config_json, self.task.seed, k, self.fingerprint)
+        key = view_key(digest, self.config_json, self.settings.seed, k, self.fingerprint)
         known = self.manifest.views.get(item.view(k), {})
         ours = known.get("key") == key
         missing, blocked = [], []
         for kind, name, field in self.files(item, k):
-            there = sha256_of(self.task.out / name)
+            there = sha256_of(self.settings.out / name)
             if there is not None and ours and there == known.get(field):
                 continue
-            if there is None or self.task.overwrite:
+            if there is None or self.settings.overwrite:
                 missing.append(kind)
             else:
                 blocked.append(name)
