@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onesdaug.augment.config import PresetName
+from onesdaug.augment.presets import PresetName
 from onesdaug.cli.fewshot_train import train
 from onesdaug.cli.options import options, spelling
 from onesdaug.cli.screen import results as results_screen

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.presets import PRESETS
 from onesdaug.cli.options import From, options, spelling
 from onesdaug.common.options import IP_REPO, Device
@@ -18,6 +17,7 @@ from onesdaug.errors import ConfigError
 from onesdaug.vlm.settings import Asking, Contrast, EndpointOptions, LocalOptions, Scoring
 
 if TYPE_CHECKING:
+    from onesdaug.augment.config import AugmentConfig
     from onesdaug.vlm.run import Job
     from onesdaug.vlm.score import PopeResults
     from onesdaug.vlm.transcript import Record
