@@ -13,10 +13,12 @@ from pydantic import BaseModel, Field
 from typer.testing import CliRunner, Result
 
 from onesdaug import cli
-from onesdaug.augment.config import PRESETS, AugmentConfig
+from onesdaug.augment.config import AugmentConfig
+from onesdaug.augment.presets import PRESETS
 from onesdaug.augment.shape import ShapeTweak
 from onesdaug.cli.augment import CONFIG, TWEAK
 from onesdaug.cli.options import From, options, spelling
+from onesdaug.common.registry import BACKBONES, GENERATORS, HEADS, SOLVERS, VIEWS
 from onesdaug.errors import ConfigError
 
 
@@ -128,6 +130,14 @@ def test_help_names_everything_there_is() -> None:
         shown = help_of(*command)
         assert all(f" {name}," in shown or f" {name}." in shown for name in PRESETS), command
     assert set(get_args(RecipeName)) == {*RECIPES, "smoke"}
+    tables = {
+        ("augment",): (GENERATORS, SOLVERS), ("bench",): (GENERATORS,), ("study", "run"): (GENERATORS,),
+        ("pope",): (GENERATORS, PRESETS), ("fewshot", "embed"): (BACKBONES, VIEWS), ("fewshot", "evaluate"): (HEADS,),
+        ("fewshot", "train"): (BACKBONES, HEADS),
+    }  # fmt: skip
+    for names, known in tables.items():
+        shown = help_of(*names)
+        assert all(name in shown for table in known for name in table), names
 
 
 @pytest.mark.parametrize(

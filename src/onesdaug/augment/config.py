@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -96,9 +96,6 @@ class GeneratorOptions(BaseModel):
     compile: CompileMode = "off"
     side: Side = None
     decoder: Decoder = None
-
-
-PresetName = Annotated[str | None, Field(description=f"Settings by name (else the model's own): {', '.join(PRESETS)}")]
 
 
 def preset(name: str, **overrides: Any) -> AugmentConfig:

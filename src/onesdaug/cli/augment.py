@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onesdaug.augment.config import AugmentConfig, GeneratorOptions, PresetName, preset
+from onesdaug.augment.config import AugmentConfig, GeneratorOptions, preset
+from onesdaug.augment.presets import PresetName
 from onesdaug.augment.shape import ShapeTweak
 from onesdaug.cli.options import From, options, spelling
 from onesdaug.errors import ConfigError, OnesdaugError

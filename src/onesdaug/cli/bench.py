@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from onesdaug.augment.config import PresetName
+from onesdaug.augment.presets import PresetName
 from onesdaug.bench.plan import Plan, Wanted
 from onesdaug.cli.options import From, options, spelling
 from onesdaug.cli.screen import results as results_screen

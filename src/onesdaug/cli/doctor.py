@@ -14,7 +14,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from onesdaug.cli.options import spelling
+from onesdaug.cli.options import options, spelling
+from onesdaug.common.options import Root
 
 HUB_WEIGHTS = (
     "stable-diffusion-v1-5/stable-diffusion-v1-5",
@@ -30,8 +31,9 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command(context_settings=spelling(data="root"))
+@options
 def doctor(
-    root: Annotated[Path | None, typer.Option(help="Where benchmarks lie; default: $ONESDAUG_DATA.")] = None,
+    root: Root = None,
     strict: Annotated[bool, typer.Option(help="Exit with 1 if data that is there is not what it should be.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print everything as JSON.")] = False,
 ) -> None:

@@ -136,26 +136,26 @@ def _finished(out: Path, recipe: Recipe, images: Dataset) -> bool:
 
 def _show(card: dict[str, Any], folder: Path, classes: bool) -> None:
     """The card for people, on stdout."""
-    from rich.table import Table
+    from rich.table import Table as Grid
     from rich.text import Text
 
-    from onesdaug.cli.screen import results as results_screen
+    from onesdaug.cli.screen import results
     from onesdaug.generators.pocket.recipe import STAGES
+    from onesdaug.report.table import Table
+    from onesdaug.report.terminal import print_parts
 
-    screen = results_screen()
-    facts = Table.grid(padding=(0, 2))
+    facts = Grid.grid(padding=(0, 2))
     for name, value in _facts(card, folder, classes).items():
         facts.add_row(Text(name, style="bold"), Text(value))
-    stages = Table(title="training", title_justify="left")
-    for column in ("stage", "steps", "batch", "seconds", "images/s"):
-        stages.add_column(column, justify="left" if column == "stage" else "right")
-    for name in STAGES:
-        if stage := card["stages"].get(name):
-            numbers = (f"{stage['steps']:,}", f"{stage['batch']:,}", f"{stage['seconds']:.1f}")
-            stages.add_row(name, *numbers, f"{stage['images_per_second']:,}")
-    stages.add_row("all", "", "", f"{card['seconds']:.1f}", "")
-    screen.print(facts)
-    screen.print(stages)
+    results().print(facts)
+    rows = [
+        (name, f"{s['steps']:,}", f"{s['batch']:,}", f"{s['seconds']:.1f}", f"{s['images_per_second']:,}")
+        for name in STAGES
+        if (s := card["stages"].get(name))
+    ]
+    total = ("all", "", "", f"{card['seconds']:.1f}", "")
+    columns = ("stage", "steps", "batch", "seconds", "images/s")
+    print_parts([Table.of_text("training", columns, [*rows, total])], results())
 
 
 def _facts(card: dict[str, Any], folder: Path, classes: bool) -> dict[str, str]:

@@ -16,7 +16,6 @@ from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
-from pydantic import BaseModel, TypeAdapter, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
 from onesdaug.errors import ConfigError
@@ -65,10 +64,12 @@ class From:
 
     def build(self, owner: str, values: dict[str, Any]) -> Any:
         """The model with what was given on the command line, which is taken out of `values`."""
+        from pydantic import TypeAdapter, ValidationError, create_model  # help does without
+
         given = {name: values.pop(f"{owner}_{name}") for name in self.fields}
         given = {name: _split(value, self.fields[name]) for name, value in given.items() if value not in (None, [])}
         checked = self.model
-        if self.partial and not issubclass(checked, BaseModel):  # its own check needs all fields: that comes later
+        if self.partial and dataclasses.is_dataclass(checked):  # its own check needs all fields: that comes later
             definitions: Any = {name: (info.annotation, info) for name, info in self.fields.items()}
             checked = create_model("Given", **definitions)
         try:
@@ -126,7 +127,7 @@ def spelling(**old: str) -> dict[str, Any]:
 
 
 def _fields(model: Any) -> dict[str, FieldInfo]:
-    if issubclass(model, BaseModel):
+    if not dataclasses.is_dataclass(model):
         return dict(model.model_fields)
     hints = get_type_hints(model, include_extras=True)
     made = {}

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.presets import PRESETS
 from onesdaug.cli.options import From, options, spelling
 from onesdaug.common.options import IP_REPO, Device
@@ -18,6 +17,7 @@ from onesdaug.errors import ConfigError
 from onesdaug.vlm.settings import Asking, Contrast, EndpointOptions, LocalOptions, Scoring
 
 if TYPE_CHECKING:
+    from onesdaug.augment.config import AugmentConfig
     from onesdaug.vlm.run import Job
     from onesdaug.vlm.score import PopeResults
     from onesdaug.vlm.transcript import Record
@@ -132,7 +132,8 @@ def _words(vlm: str | None, model: str | None, generator: str | None, k: int, en
     """Who is asked and who draws. `--model` was the one who is asked when `--generator` was the one who draws."""
     if generator is not None:
         return vlm or model or LLAVA, generator
-    if vlm is None and model is not None and (k == 0 or endpoint is not None or model not in GENERATORS):
+    known = (*GENERATORS, *GENERATORS.elsewhere)
+    if vlm is None and model is not None and (k == 0 or endpoint is not None or model not in known):
         raise ConfigError(f"--model {model} is the generator that draws the views; say with --vlm who is asked")
     return vlm or LLAVA, model or "sd15"
 
