@@ -76,8 +76,10 @@ def test_the_build_rules_take_the_weights(package: str) -> None:
 
 def test_what_the_tests_need_is_in_the_dev_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    dev = " ".join(project["optional-dependencies"]["dev"])
-    assert all(name in dev for name in ("hatchling", "matplotlib", "scikit-image", "pytest"))
+    extras = project["optional-dependencies"]
+    dev = " ".join(extras["dev"])
+    assert all(name in dev for name in ("hatchling", "scikit-image", "pytest", "onesdaug[sd,vlm,report]"))
+    assert [name.partition(">")[0] for name in extras["report"]] == ["matplotlib", "jinja2"]
 
 
 def test_the_version_stands_in_one_place(tmp_path: Path) -> None:

@@ -26,6 +26,6 @@ def test_help_takes_less_than_half_a_second_of_cpu(arguments: list[str]) -> None
 
 @pytest.mark.parametrize("statement", ["import onesdaug", "import onesdaug.cli"])
 def test_import_loads_nothing_heavy(statement: str) -> None:
-    heavy = "{'torch', 'diffusers', 'transformers', 'kornia', 'numpy', 'PIL', 'pydantic'}"
+    heavy = "{'torch', 'diffusers', 'transformers', 'kornia', 'numpy', 'PIL', 'pydantic', 'matplotlib'}"
     code = f"{statement}; import sys; found = {heavy} & set(sys.modules); assert not found, found"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from html.parser import HTMLParser
+from xml.etree import ElementTree
 
 VOID = {"meta", "link", "img", "br", "wbr", "line", "path", "circle", "rect"}
 
@@ -48,3 +50,15 @@ def parse(text: str) -> Structure:
     structure.close()
     assert structure.open == []
     return structure
+
+
+def titles(svg: str) -> list[str]:
+    """What the shapes of a plot say under the pointer."""
+    return [title.text or "" for title in ElementTree.fromstring(svg).iter() if title.tag.endswith("title")]
+
+
+def top_left(svg: str, told: str) -> tuple[float, float]:
+    """Where the last shape that says so begins: intervals come before their dots."""
+    paths = [path for path in ElementTree.fromstring(svg).iter("path") if path.findtext("title") == told]
+    x, y = zip(*re.findall(r"(-?[\d.]+) (-?[\d.]+)", paths[-1].get("d") or ""), strict=True)
+    return min(map(float, x)), min(map(float, y))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from onesdaug.studies import page as study_page
-from tests.report import chromium, example
+from tests.report import chromium
 from tests.report.test_page import demo_result
 
 # Run by the test from outside, over the protocol: the page itself has no scripts. Everything folded is opened first.
@@ -73,12 +73,6 @@ def browser() -> Iterator[chromium.Browser]:
         yield running
 
 
-@pytest.fixture(scope="module")
-def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("results")
-    return study_page.write(example.write(folder), folder, folder / "report.html")
-
-
 def look(browser: chromium.Browser, page: Path, width: int, scheme: str = "light") -> dict[str, Any]:
     """Everything that must hold on any page at any width; what remains is returned."""
     tab = browser.tab()
@@ -101,15 +95,15 @@ def look(browser: chromium.Browser, page: Path, width: int, scheme: str = "light
 
 
 @pytest.mark.parametrize("width", [320, 390, 1280])
-def test_the_studies_fit_any_screen(browser: chromium.Browser, page: Path, width: int) -> None:
-    seen = look(browser, page, width)
+def test_the_studies_fit_any_screen(browser: chromium.Browser, page_file: Path, width: int) -> None:
+    seen = look(browser, page_file, width)
     assert seen["plots"] >= 20 and seen["images"] == 2
     assert seen["ink"] < 0.3 < 0.8 < seen["paper"]
     assert seen["smallest"] >= (9 if width < 360 else 11)  # pixels of the smallest text in any plot
 
 
-def test_dark_mode_is_dark(browser: chromium.Browser, page: Path) -> None:
-    seen = look(browser, page, 390, "dark")
+def test_dark_mode_is_dark(browser: chromium.Browser, page_file: Path) -> None:
+    seen = look(browser, page_file, 390, "dark")
     assert seen["paper"] < 0.2 < 0.7 < seen["ink"]
 
 

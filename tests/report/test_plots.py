@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import sys
+from functools import cache
 from xml.etree import ElementTree
 
 import pytest
 
+from onesdaug.errors import ConfigError
 from onesdaug.report import plots_views
-from onesdaug.report.axes import Scale, fit_scale, fit_seconds
+from onesdaug.report.figures import Chart, drawn
 from onesdaug.report.panels import panels, series_name
 from onesdaug.report.plots_ablation import noise_curve, parts_plot
 from onesdaug.report.plots_theory import class_gains, norm_histogram, plane, simulation_plot
@@ -16,92 +19,121 @@ from onesdaug.report.plots_time import time_plot
 from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import points
 from tests.report import example
+from tests.report.structure import titles, top_left
+
+NAMES = ("gain over K", "grid", "parts", "noise", "plane", "norms", "classes", "simulation", "time")
 
 
+@cache
 def every_plot() -> dict[str, str]:
     main, grid, ablation, theory = (*map(example.fewshot, ("main", "grid", "ablation")), example.theory())
     found = panels(main)
-    return {
-        "gain over K": plots_views.gain_over_k(found[0], plots_views.gain_scale(found)),
-        "grid": plots_views.heat_map(panels(grid)[0], ("paper-point", "pocket")),
-        "parts": parts_plot(panels(ablation)[0]),
-        "noise": noise_curve(panels(ablation)[0], ablation.made.generators),
-        "plane": plane(theory.theory),
-        "norms": norm_histogram(theory.theory[0]),
-        "classes": class_gains(theory.theory[0]),
-        "simulation": simulation_plot(theory.simulations),
-        "time": time_plot(example.efficiency().timings),
-    }
+    drawn_plots = (
+        plots_views.gain_over_k(found[0], plots_views.gain_scale(found)),
+        plots_views.heat_map(panels(grid)[0], ("paper-point", "pocket")),
+        parts_plot(panels(ablation)[0]),
+        noise_curve(panels(ablation)[0], ablation.made.generators),
+        plane(theory.theory),
+        norm_histogram(theory.theory[0]),
+        class_gains(theory.theory[0]),
+        simulation_plot(theory.simulations),
+        time_plot(example.efficiency().timings),
+    )
+    return dict(zip(NAMES, drawn_plots, strict=True))
 
 
-@pytest.mark.parametrize("name", list(every_plot()))
+@pytest.mark.parametrize("name", NAMES)
 def test_every_plot_is_a_described_picture_that_takes_its_colours_from_the_page(name: str) -> None:
-    drawn = every_plot()[name]
-    root = ElementTree.fromstring(drawn)  # well-formed on its own
+    shown = every_plot()[name]
+    root = ElementTree.fromstring(shown)  # well-formed on its own
     assert root.get("role") == "img" and root.get("aria-label") and root[0].tag == "title"
     _, _, width, height = map(float, (root.get("viewBox") or "").split())
     assert width == 360 and height > 100 and len(root.findall(".//title")) > 2
-    assert not re.search(r'(fill|stroke|style|color)="|#[0-9a-f]{3}', drawn)
+    assert {element.tag for element in root.iter()} == {"svg", "title", "path", "text"}  # nothing run, nothing fetched
+    assert not re.search(r"#[0-9a-f]{3}|url|href|\bid=|class=(?!\"plot\")", shown)
+    colours = re.findall(r"(?:fill|stroke|color): ([^;\"]+)", shown)
+    assert colours and all(re.fullmatch(r"none|var\(--\w+\)", colour) for colour in colours)
     for element in root.iter():
-        for axis, end in (("x", width), ("x1", width), ("x2", width), ("cx", width), ("y", height), ("cy", height)):
-            assert -1 <= float(element.get(axis) or 0) <= end + 1
-        if d := element.get("d"):
-            start = [float(v) for v in re.findall(r"[ML]?(-?[\d.]+) (-?[\d.]+)", d)[0]]
-            assert -6 <= start[0] <= width + 6 and -6 <= start[1] <= height + 6
+        if element.tag == "text":
+            assert 0 <= float(element.get("x") or 0) <= width and 0 <= float(element.get("y") or 0) <= height
+        for x, y in re.findall(r"(-?[\d.]+) (-?[\d.]+)", element.get("d") or ""):
+            assert -6 <= float(x) <= width + 6 and -6 <= float(y) <= height + 6
 
 
 def test_the_gain_is_drawn_to_scale() -> None:
     panel = panels(example.fewshot("main"))[0]
-    scale = plots_views.gain_scale([panel])
-    drawn = ElementTree.fromstring(plots_views.gain_over_k(panel, scale))
-    titles = [t.text or "" for t in drawn.iter("title")]
-    circles = {g[0].text: float(g[2].get("cy") or 0) for g in drawn.iter("g") if len(g) == 3 and g[2].tag == "circle"}
+    shown = plots_views.gain_over_k(panel, plots_views.gain_scale([panel]))
+    told = titles(shown)
     for cells in panel.series.values():
         for cell in cells:
             assert cell.gain is not None
-            assert f"{series_name(cells)}, K = {cell.query}: {points(cell.gain)}" in titles
+            assert f"{series_name(cells)}, K = {cell.query}: {points(cell.gain)}" in told
     mine = panel.series["generated", "pocket"]
-    heights = {c.query: c.gain.difference for c in mine if c.gain is not None}
-    shown = {c.query: circles[f"pocket at 0.85, K = {c.query}: {points(c.gain)}"] for c in mine if c.gain is not None}
-    slopes = [(shown[k] - shown[1]) / (heights[k] - heights[1]) for k in (2, 3)]
+    gains = {c.query: c.gain for c in mine if c.gain is not None}
+    dots = {k: top_left(shown, f"pocket at 0.85, K = {k}: {points(gain)}")[1] for k, gain in gains.items()}
+    slopes = [(dots[k] - dots[1]) / (gains[k].difference - gains[1].difference) for k in (2, 3)]
     assert slopes[0] == pytest.approx(slopes[1], rel=0.1) and slopes[0] < 0
-    assert "The paper: K = 1 +2.89, K = 2 +4.60, K = 3 +4.93" in titles
+    assert "The paper: K = 1 +2.89, K = 2 +4.60, K = 3 +4.93" in told
+
+
+def test_the_parts_are_drawn_to_scale_and_say_their_numbers() -> None:
+    panel = panels(example.fewshot("ablation"))[0]
+    shown = parts_plot(panel)
+    words = [t.text for t in ElementTree.fromstring(shown).iter("text")]
+    alone = [cell for cell in panel.cells if cell.kind == "traditional" and cell.gain is not None]
+    assert len(alone) == 3 and all(points(cell.gain) in words and panel.method(cell) in words for cell in alone)
+    dots = [top_left(shown, f"{panel.method(cell)}: {points(cell.gain)}")[0] for cell in alone]
+    gains = [cell.gain.difference for cell in alone]
+    slopes = [(dots[n] - dots[0]) / (gains[n] - gains[0]) for n in (1, 2)]
+    assert slopes[0] == pytest.approx(slopes[1], rel=0.05) and slopes[0] > 0 and "0" in words
 
 
 def test_a_further_row_of_a_generator_has_its_colour_but_is_hollow() -> None:
     panel = panels(example.fewshot("main"))[0]
-    drawn = ElementTree.fromstring(plots_views.gain_over_k(panel, plots_views.gain_scale([panel])))
-    curves = [g.get("class") for g in drawn.iter("g") if g.get("class") and g.find("g") is not None]
-    assert curves == ["traditional", "traditional second", "g0", "g1", "g0 second", "g1 second"]
+    shown = ElementTree.fromstring(plots_views.gain_over_k(panel, plots_views.gain_scale([panel])))
+    styles = {title.text: path.get("style") or "" for path in shown.iter("path") for title in path}
+    found = []
+    for cells in panel.series.values():
+        line, dot = styles[series_name(cells)], styles[f"{series_name(cells)}, K = 1: {points(cells[0].gain)}"]
+        colour = re.findall(r"stroke: var\(--(\w+)\)", line)[0]
+        hollow = "fill: var(--card)" in dot
+        assert hollow == ("dasharray" in line) and f"var(--{colour})" in dot
+        found.append((colour, hollow))
+    kinds = [("other", False), ("other", True), ("accent", False), ("blue", False), ("accent", True), ("blue", True)]
+    assert found == kinds
 
 
 def test_the_grid_shows_accuracy_difference_and_the_papers_value() -> None:
     panel = panels(example.fewshot("grid"))[0]
-    drawn = plots_views.heat_map(panel, ("paper-point", "pocket"))
-    words = [t.text for t in ElementTree.fromstring(drawn).iter("text")]
+    shown = plots_views.heat_map(panel, ("paper-point", "pocket"))
+    words = [t.text for t in ElementTree.fromstring(shown).iter("text")]
     for cell in (panel.baseline, *panel.series["paper-point", "pocket"]):
         assert cell is not None and f"{100 * cell.accuracy.mean:.2f}" in words
         assert cell.paper is not None and f"({cell.paper.value:.2f})" in words
-    strengths = [float(v) for v in re.findall(r'fill-opacity="([\d.]+)"', drawn)]
-    assert len(strengths) == 16 and strengths[0] == 0 and max(strengths) == 0.5
+    squares = [path for path in ElementTree.fromstring(shown).iter("path") if path.find("title") is not None]
+    strengths = [float((re.findall(r"fill-opacity: ([\d.]+)", s.get("style") or "") or [0])[0]) for s in squares]
+    assert len(strengths) == 16 and strengths.count(0) == 1 and max(strengths) == 0.5
     assert plots_views.heat_map(panel, ("paper-point", "unknown")) == ""
 
 
 def test_the_noise_curve_has_every_level_once() -> None:
     result = example.fewshot("ablation")
-    drawn = noise_curve(panels(result)[0], result.made.generators)
-    assert drawn.count("<title>pocket, ") == 4  # 0.2, 0.7, 1.0 and its own 0.85
-    assert drawn.count("<title>pocket-imagenet, ") == 3  # its own is 1.0, which the row of that name shows
-    assert "The paper, 0.2: 63.45 %, 0.7: 67.08 %, 1: 67.01 %" in drawn
-    assert "no views: " in drawn and "crop + flip: " in drawn
+    told = set(titles(noise_curve(panels(result)[0], result.made.generators)))
+    assert sum(t.startswith("pocket, ") for t in told) == 4  # 0.2, 0.7, 1.0 and its own 0.85
+    assert (
+        sum(t.startswith("pocket-imagenet, ") for t in told) == 3
+    )  # its own is 1.0, which the row of that name shows
+    assert "The paper, 0.2: 63.45 %, 0.7: 67.08 %, 1: 67.01 %" in told
+    assert any(t.startswith("no views: ") for t in told) and any("crop + flip: " in t for t in told)
     assert noise_curve(panels(example.fewshot("main"))[0], {}) == ""
 
 
 def test_of_many_classes_the_best_and_the_worst_are_drawn() -> None:
     few, many = (class_gains(example.theory(count).theory[0]) for count in (20, 50))
-    assert few.count('class="bar"') == 20 and many.count('class="bar"') == 24 and "… 26 more …" in many
+    assert len(titles(few)) == 21 and len(titles(many)) == 25 and "… 26 more …" in many  # the plot's own, and a bar's
     ranked = sorted(example.theory(50).theory[0].classes, key=lambda gain: -gain.mean)
-    assert f"{ranked[0].name}: {points(ranked[0])}" in many and f"{ranked[-1].name}: {points(ranked[-1])}" in many
+    for gain in (ranked[0], ranked[-1]):
+        assert f"{gain.name}: {points(gain)}" in titles(many)
 
 
 def test_nothing_to_draw_draws_nothing() -> None:
@@ -116,28 +148,67 @@ def test_nothing_to_draw_draws_nothing() -> None:
 def test_names_in_plots_are_escaped() -> None:
     theory = example.theory().theory[0]
     hostile = theory.model_copy(update={"classifier": '<script>"x"', "generator": "a&b"})
-    for drawn in (plane([hostile]), norm_histogram(hostile), class_gains(hostile)):
-        assert "<script" not in drawn and "&lt;script&gt;&quot;x&quot;" in drawn
-        ElementTree.fromstring(drawn)
+    for shown in (plane([hostile]), norm_histogram(hostile), class_gains(hostile)):
+        assert "<script" not in shown and "&lt;script&gt;&quot;x&quot;" in shown
+        ElementTree.fromstring(shown)
+
+
+@pytest.mark.parametrize("name", ["$a_1$", "_hidden", "x: #1c1c1f 0.123456", "猫", "x" * 300])
+def test_any_name_can_be_drawn(name: str) -> None:
+    """Dollar signs are no formulas, an underscore hides nothing, a number or a colour stays as it is."""
+    shown = ElementTree.fromstring(plane([example.theory().theory[0].model_copy(update={"classifier": name})]))
+    assert any(name in (text.text or "") for text in shown.iter("text"))
+    assert any(name in (title.text or "") for title in shown.iter("title"))
+
+
+def test_what_xml_forbids_is_not_drawn() -> None:
+    theory = example.theory().theory[0].model_copy(update={"classifier": "a\udcffb\x00\x1b"})
+    ElementTree.fromstring(plane([theory]))
+    assert "a?b??" in plane([theory])
 
 
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
-        ([0.0, 1.0], Scale(0.0, 1.0, 0.2)),
-        ([-3.2, 4.1], Scale(-4.0, 6.0, 2.0)),
-        ([5.0, 5.0], Scale(4.0, 6.0, 0.5)),
-        ([], Scale(-1.0, 1.0, 0.5)),
+        ([0.0, 1.0], ["0", "+0.2", "+0.4", "+0.6", "+0.8", "+1"]),
+        ([-3.2, 4.1], ["-4", "-2", "0", "+2", "+4", "+6"]),
+        ([-16.5, 19.0], ["-20", "-10", "0", "+10", "+20"]),
     ],
 )
-def test_scales_begin_and_end_on_ticks(values: list[float], expected: Scale) -> None:
-    assert fit_scale(values) == expected
-    assert all(0 <= expected.share(value) <= 1 for value in values)
+def test_axes_begin_and_end_on_ticks_that_say_what_they_are(values: list[float], expected: list[str]) -> None:
+    @drawn
+    def draw() -> Chart:
+        chart = Chart("a", 100, "across", signed="x", sides=(30, 30))
+        chart.axes.set_yticks([])
+        chart.line("key", {}, values, [0, 1])
+        return chart
+
+    texts = {t.text: float(t.get("x") or 0) for t in ElementTree.fromstring(draw()).iter("text")}
+    assert [word for word in texts if word not in ("across", "key")] == expected
+    assert texts[expected[0]] == 30 and texts[expected[-1]] == 330
 
 
-def test_ticks_say_what_they_are() -> None:
-    assert [name for _, name in Scale(0, 1, 0.25).ticks()] == ["0", "0.25", "0.50", "0.75", "1.00"]
-    assert [name for _, name in Scale(-2, 2, 2, signed=True).ticks()] == ["-2", "0", "+2"]
-    assert [name for _, name in fit_seconds([0.3, 1.4]).ticks()] == ["200 ms", "500 ms", "1 s", "2 s"]
-    assert [name for _, name in fit_seconds([0.004, 1.4]).ticks()] == ["10 ms", "100 ms", "1 s"]
-    assert fit_seconds([0.0, 0.0]).share(0.0) == 0
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [
+        ((0.3, 1.4), ["200 ms", "500 ms", "1 s", "2 s"]),
+        ((0.004, 1.4), ["10 ms", "100 ms", "1 s"]),
+        ((0.0, 0.0), ["0.0001 ms", "0.0002 ms"]),
+    ],
+)
+def test_seconds_have_ticks_from_below_the_least_to_above_the_greatest(
+    seconds: tuple[float, float], expected: list[str]
+) -> None:
+    first = example.efficiency().timings[0]
+    timings = [
+        first.model_copy(update={"eager": example._spread(value), "graphs": None, "paper": None, "noise_level": level})
+        for level, value in zip((0.5, 1.0), seconds, strict=True)
+    ]
+    words = [t.text or "" for t in ElementTree.fromstring(time_plot(timings)).iter("text")]
+    assert [word for word in words if word.endswith((" s", " ms"))] == expected
+
+
+def test_without_matplotlib_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ConfigError, match=r"onesdaug\[report\]"):
+        simulation_plot(example.theory().simulations)

@@ -20,16 +20,8 @@ HOSTILE = "<script>alert('x')</script>&\"$title`"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("results")
-    example.write(made)
-    (made / "other.json").write_text('{"rows": []}', encoding="utf-8")  # other results lie in the same folder
-    return made
-
-
-@pytest.fixture(scope="module")
-def page(folder: Path) -> str:
-    return render(read_results(folder), folder)
+def page(page_file: Path) -> str:
+    return page_file.read_text(encoding="utf-8")
 
 
 def test_it_needs_nothing_beside_it_and_runs_nothing(page: str) -> None:
@@ -43,8 +35,11 @@ def test_it_needs_nothing_beside_it_and_runs_nothing(page: str) -> None:
     assert "prefers-color-scheme: dark" in page and 'name="viewport"' in page
 
 
-def test_a_folder_in_one_call(page: str, folder: Path, tmp_path: Path) -> None:
-    assert write_report(folder, tmp_path / "report.html").read_text(encoding="utf-8") == page
+def test_a_folder_in_one_call(tmp_path: Path) -> None:
+    for result in (example.efficiency(), example.efficiency("cpu"), example.pope()):
+        result.save(tmp_path)
+    written = write_report(tmp_path, tmp_path / "report.html").read_text(encoding="utf-8")
+    assert written == render(read_results(tmp_path), tmp_path) and written.count("<svg") == 2
 
 
 def test_every_part_is_there(page: str, folder: Path) -> None:

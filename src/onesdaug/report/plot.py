@@ -1,74 +1,63 @@
-"""Differences as a picture: lines of dots with their 95 % whiskers, zero marked."""
+"""Differences as a picture: rows of dots with their 95 % whiskers, zero marked."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
 
-from onesdaug.report.axes import WIDTH, Key, Scale, dot, fit_scale, flat_whisker, label, legend, line, svg, text
+from onesdaug.report.figures import COLOURS, ZERO, Chart, Look, Values, drawn, look
 
-_EDGE, _ROW, _APART, _AXIS = 14, 40, 11, 38  # names stand above the whiskers instead of beside them: room for both
 AGAINST_NONE = "percentage points against no views"
+_EDGE, _NAME, _APART = 14, 22, 11  # pixels; names stand above the dots instead of beside them: room for both
 
 
-@dataclass(frozen=True)
-class Dot:
-    """A difference in percentage points with the half-width of its interval; `shown` is the same as text."""
+class Dot(NamedTuple):
+    """A value with the half-width of its interval; `shown` is the same as text."""
 
     value: float
-    ci95: float
     shown: str
     mark: str
+    ci95: float = math.nan
 
 
-@dataclass(frozen=True)
-class DotRow:
-    """What is compared, by one dot or by one for each generator; `ghost` is what the paper reports."""
-
-    name: str
-    dots: tuple[Dot, ...]
-    ghost: float | None = None
-
-
-def whiskers(
-    rows: Sequence[DotRow], name: str, scale: Scale | None = None, keys: Sequence[Key] = (), axis: str = AGAINST_NONE
-) -> str:
-    """One line per row; "" where there is nothing to compare."""
+@drawn
+def dot_rows(
+    name: str,
+    rows: Sequence[tuple[str, Sequence[Dot]]],
+    marks: Sequence[tuple[str, str]] = (),
+    places: Values = (),
+    across: str = AGAINST_NONE,
+    zero: float = 0.0,
+) -> Chart | None:
+    """Named rows of dots on an axis with ticks at `places`, named marks in the legend; nothing without a row."""
     if not rows:
-        return ""
-    scale = scale or whisker_scale(rows)
-    parts, top = legend(keys, 0) if keys else ([], 2.0)
-    heights = [_ROW + _APART * (len(row.dots) - 1) for row in rows]
-    bottom = top + sum(heights) + 4
-
-    def x(value: float) -> float:
-        return _EDGE + scale.share(value) * (WIDTH - 2 * _EDGE)
-
-    for value, tick in scale.ticks():
-        parts.append(line(x(value), top - 2, x(value), bottom, "zero" if value == 0 else "grid"))
-        parts.append(label(x(value), bottom + 15, tick))
-    parts.append(label(WIDTH / 2, bottom + 32, axis))
-    for row, height in zip(rows, heights, strict=True):
-        parts.append(line(_EDGE, top + height - 3, WIDTH - _EDGE, top + height - 3, "row"))
-        parts.append(label(_EDGE, top + 14, row.name, "label", "start"))
-        if len(row.dots) == 1:
-            parts.append(label(WIDTH - _EDGE, top + 14, row.dots[0].shown, "label number", "end"))
-        if row.ghost is not None:
-            y = top + (26 + height - 14) / 2
-            shown = f"{row.name}, the paper: {row.ghost:+.2f}"
-            parts.append(f'<g class="paper"><title>{text(shown)}</title>{dot(x(row.ghost), y, "paper")}</g>')
-        for place, item in enumerate(row.dots):
-            y = top + 26 + _APART * place
-            parts.append(
-                f'<g class="{text(item.mark)}"><title>{text(row.name)}: {text(item.shown)}</title>'
-                + flat_whisker(y, x(item.value - item.ci95), x(item.value + item.ci95))
-                + f"{dot(x(item.value), y, item.mark)}</g>"
-            )
-        top += height
-    return svg(bottom + _AXIS, name, parts)
-
-
-def whisker_scale(rows: Sequence[DotRow]) -> Scale:
-    """Holds every whisker, every value of the paper and zero."""
-    ends = [v for row in rows for d in row.dots for v in (d.value - d.ci95, d.value + d.ci95)]
-    return fit_scale([0.0, *ends, *(row.ghost for row in rows if row.ghost is not None)], signed=True)
+        return None
+    *tops, whole = accumulate((_NAME + 8 + _APART * len(dots) for _, dots in rows), initial=0)
+    chart = Chart(name, whole, across, signed="x" * (zero == 0), sides=(_EDGE, _EDGE))
+    chart.keys = {key: look(mark, line=False) for key, mark in marks}
+    axes = chart.axes
+    axes.set(yticks=[], ylim=(whole, 0))
+    axes.update_datalim([(zero, 0)])
+    words: Look = {"transform": axes.get_yaxis_transform(), "va": "center"}
+    spots: dict[str, list[tuple[Dot, float, str]]] = {}  # by mark
+    for (row, dots), top in zip(rows, tops, strict=True):
+        axes.text(0, top + 13, row, **words)
+        if [dot.mark != "paper" for dot in dots].count(True) == 1:
+            axes.text(1, top + 13, dots[0].shown, ha="right", color=COLOURS["quiet"], **words)
+        for place, dot in enumerate(dots):
+            at = top + _NAME + _APART * (place + 0.5)
+            spots.setdefault(dot.mark, []).append((dot, at, f"{row}: {dot.shown}"))
+    for mark, found in spots.items():
+        of_mark, y, told = zip(*found, strict=True)
+        chart.dots(look(mark), [dot.value for dot in of_mark], y, told, xerr=[dot.ci95 for dot in of_mark])
+    # the lines of the grid stop for the names: none is crossed out
+    starts, ends = [top + _NAME for top in tops], [end - 4 for end in (*tops[1:], whole)]
+    places = places or axes.get_xticks().tolist()
+    axes.set(xticks=places, xlim=(places[0], places[-1]))
+    for tick in places:
+        axes.vlines([tick] * len(rows), starts, ends, color=COLOURS["line"], linewidth=1, zorder=1)
+    axes.vlines([zero] * len(rows), starts, ends, **ZERO)
+    axes.hlines(tops[1:], *axes.get_xlim(), color=COLOURS["line"], linewidth=0.6)
+    return chart
