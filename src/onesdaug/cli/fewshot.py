@@ -13,6 +13,7 @@ from onesdaug.cli.options import options, spelling
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.common.files import write_text
 from onesdaug.common.options import Device, Root
+from onesdaug.common.registry import BACKBONES, HEADS, VIEWS
 from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,17 +35,9 @@ app.command(context_settings=spelling(out="output"))(train)
 def embed(
     data: Annotated[str, typer.Argument(help="A benchmark's name, a class-per-folder directory, a zip or a CSV.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="BANK", help="The feature bank to write.")],
-    encoder: Annotated[
-        str,
-        typer.Option(help="Checkpoint folder, convnet, res12, efficientnet-lite0, hf:ID or package.module:function."),
-    ],
+    encoder: Annotated[str, typer.Option(help=f"{BACKBONES.choices()}.")],
     split: Annotated[str | None, typer.Option(help="train, val or test; a benchmark's default is test.")] = None,
-    views: Annotated[
-        str,
-        typer.Option(
-            help="none, crop-flip, traditional, oracle, a folder of `onesdaug augment`, or a model (pocket, sd15, …)."
-        ),
-    ] = "none",
+    views: Annotated[str, typer.Option(help=f"none, oracle, {VIEWS.choices()}.")] = "none",
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image.")] = 0,
     preset: PresetName = None,
     seed: Annotated[int, typer.Option(min=0, help="Every view has its own stream, drawn from this.")] = 0,
@@ -83,9 +76,7 @@ def evaluate(
     baseline: Annotated[
         Path | None, typer.Option(help="Compare with this bank and all its views (else: with no views at all).")
     ] = None,
-    head: Annotated[
-        str | None, typer.Option(help="protonet (the default), classifier-baseline or meta-baseline, untrained.")
-    ] = None,
+    head: Annotated[str | None, typer.Option(help=f"Untrained (else protonet): {HEADS.choices()}.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="A checkpoint folder: take the head (FEAT, …) trained there.")
     ] = None,

@@ -10,6 +10,7 @@ import typer
 
 from onesdaug.cli.options import OUT_OF_TIME, From, options
 from onesdaug.common.options import Device, MaxSeconds, Root
+from onesdaug.common.registry import BACKBONES, HEADS
 from onesdaug.fewshot.recipes import (
     PAPER_FEAT,
     PAPER_PROTONET,
@@ -48,8 +49,10 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write; state goes beside it.")],
     root: Root = None,
     stage: Annotated[Literal["pretrain", "meta", "all"], typer.Option(help="pretrain, meta, or both.")] = "all",
-    backbone: Annotated[str, typer.Option(help="convnet or res12.")] = "res12",
-    head: Annotated[str, typer.Option(help="protonet, feat or meta-baseline.")] = "protonet",
+    backbone: Annotated[
+        str, typer.Option(help="convnet, res12, or a Backbone of your own as package.module:Class.")
+    ] = "res12",
+    head: Annotated[str, typer.Option(help=f"{HEADS.choices()}.")] = "protonet",
     recipe: Annotated[
         Literal["paper", "released"],
         typer.Option(
@@ -72,7 +75,6 @@ def train(
 
     import torch
 
-    from onesdaug.common.registry import BACKBONES
     from onesdaug.data.registry import load_split
     from onesdaug.fewshot.meta import meta_train
     from onesdaug.fewshot.pretrain import pretrain
