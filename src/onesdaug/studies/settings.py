@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from onesdaug.common.options import CompileMode, Device, Root
+from onesdaug.common.registry import GENERATORS
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Settings:
     )
     generators: Annotated[
         tuple[str, ...] | None,
-        Field(description="pocket, pocket-imagenet, sd15, a hub id or a folder; may be repeated (else the study's)"),
+        Field(description=f"{GENERATORS.choices()}; may be repeated (else the study's)"),
     ] = None
     split: Annotated[Literal["train", "val", "test"], Field(description="test, or val for choosing settings")] = "test"
     per_class: Annotated[int | None, Field(ge=1, description="A random part of each class, for a quick look")] = None
