@@ -9,9 +9,10 @@ import pytest
 from typer.testing import CliRunner
 
 from onesdaug.cli import app
+from onesdaug.common.registry import STUDIES
 from onesdaug.errors import ConfigError
 from onesdaug.report.result import read_result
-from onesdaug.studies.kind import kind_named, kind_names, shown_by
+from onesdaug.studies.kind import kind_named, shown_by
 from onesdaug.studies.spec import load_study
 
 DOCS = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
@@ -61,7 +62,7 @@ def test_what_a_file_may_not_say_is_named(study: Path, tmp_path: Path) -> None:
 
 
 def test_every_kind_of_ours_loads_and_refuses_what_it_does_not_know() -> None:
-    assert set(kind_names()) >= {
+    assert set(STUDIES) >= {
         "fewshot",
         "theory",
         "efficiency",
@@ -71,5 +72,5 @@ def test_every_kind_of_ours_loads_and_refuses_what_it_does_not_know() -> None:
         "bench",
         "evaluation",
     }
-    for name in kind_names():
+    for name in STUDIES:
         assert kind_named(name).spec.model_config["extra"] == "forbid"

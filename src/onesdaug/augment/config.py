@@ -31,7 +31,7 @@ class AugmentConfig(BaseModel):
     steps: int = Field(20, ge=1, le=1000, description="Denoising steps of a full run; eta decides how many are run")
     solver: str = Field(
         "ddpm-ancestral",
-        description=f"{', '.join(SOLVERS)}: ddpm-ancestral is DDPM as usually run, ddpm the paper's equation read "
+        description=f"{SOLVERS.choices()}; ddpm-ancestral is DDPM as usually run, ddpm the paper's equation read "
         "literally (sigma 0)",
     )
     guidance: float = Field(9.0, ge=1, description="Classifier-free guidance scale; 1 is off")

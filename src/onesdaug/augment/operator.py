@@ -31,7 +31,7 @@ from onesdaug.generators.base import Generator, ShapeOnly
 from onesdaug.generators.load import default_preset, load_generator
 from onesdaug.generators.speed import Compile
 
-__all__ = ["IP_REPO", "Augmenter", "ImageLike", "Row", "View", "default_preset"]
+__all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset"]
 
 log = logging.getLogger("onesdaug")
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor

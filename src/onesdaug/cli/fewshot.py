@@ -76,7 +76,7 @@ def evaluate(
     baseline: Annotated[
         Path | None, typer.Option(help="Compare with this bank and all its views (else: with no views at all).")
     ] = None,
-    head: Annotated[str | None, typer.Option(help=f"Untrained: {HEADS.choices()} (else protonet).")] = None,
+    head: Annotated[str | None, typer.Option(help=f"Untrained (else protonet): {HEADS.choices()}.")] = None,
     checkpoint: Annotated[
         Path | None, typer.Option(help="A checkpoint folder: take the head (FEAT, …) trained there.")
     ] = None,

@@ -49,7 +49,9 @@ def train(
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write; state goes beside it.")],
     root: Root = None,
     stage: Annotated[Literal["pretrain", "meta", "all"], typer.Option(help="pretrain, meta, or both.")] = "all",
-    backbone: Annotated[str, typer.Option(help=f"{BACKBONES.choices()}.")] = "res12",
+    backbone: Annotated[
+        str, typer.Option(help="convnet, res12, or a Backbone of your own as package.module:Class.")
+    ] = "res12",
     head: Annotated[str, typer.Option(help=f"{HEADS.choices()}.")] = "protonet",
     recipe: Annotated[
         Literal["paper", "released"],

@@ -12,7 +12,7 @@ import typer
 from onesdaug.augment.presets import PRESETS
 from onesdaug.cli.options import From, options, spelling
 from onesdaug.common.options import IP_REPO, Device
-from onesdaug.common.registry import GENERATORS
+from onesdaug.common.registry import GENERATORS, VLMS
 from onesdaug.errors import ConfigError
 from onesdaug.vlm.settings import Asking, Contrast, EndpointOptions, LocalOptions, Scoring
 
@@ -41,10 +41,7 @@ def pope(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Folder for answers and results.")],
     vlm: Annotated[
         str | None,
-        typer.Option(
-            help="Who is asked: a folder in transformers format or a hub id; behind --endpoint, its name there "
-            f"(else {LLAVA})."
-        ),
+        typer.Option(help=f"Who is asked: {VLMS.choices()}; behind --endpoint, its name there (else {LLAVA})."),
     ] = None,
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image; 0 asks about the original alone.")] = 4,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions.")] = None,
@@ -132,8 +129,8 @@ def _words(vlm: str | None, model: str | None, generator: str | None, k: int, en
     """Who is asked and who draws. `--model` was the one who is asked when `--generator` was the one who draws."""
     if generator is not None:
         return vlm or model or LLAVA, generator
-    known = (*GENERATORS, *GENERATORS.elsewhere)
-    if vlm is None and model is not None and (k == 0 or endpoint is not None or model not in known):
+    drawing = model is None or ":" in model or model in (*GENERATORS, *GENERATORS.elsewhere)
+    if vlm is None and model is not None and (k == 0 or endpoint is not None or not drawing):
         raise ConfigError(f"--model {model} is the generator that draws the views; say with --vlm who is asked")
     return vlm or LLAVA, model or "sd15"
 

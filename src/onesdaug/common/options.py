@@ -14,7 +14,7 @@ Compile = Literal["off", "regional", "max"]
 
 Root = Annotated[Path | None, Field(description="Where benchmarks lie; default: $ONESDAUG_DATA")]
 MaxSeconds = Annotated[float | None, Field(description="Stop after this long; the same command goes on")]
-ModelName = Annotated[str, Field(description=GENERATORS.choices())]
+ModelName = Annotated[str, Field(description=f"Generator: {GENERATORS.choices()}")]
 Device = Annotated[str, Field(description="auto, cpu, cuda, cuda:1 or mps")]
 Dtype = Annotated[str, Field(description="auto, float32, float16 or bfloat16")]
 CompileMode = Annotated[

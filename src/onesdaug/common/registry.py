@@ -185,7 +185,7 @@ GENERATORS = Registry(
         "sd15": "onesdaug.generators.sd.generator:StableDiffusion",
         "shape": "onesdaug.generators.base:ShapeOnly",
     },
-    also="a folder or hub id in diffusers format, a folder of `onesdaug generator train`",
+    also="a hub id or a folder",
     elsewhere={"pocket-imagenet": "pip install ./packages/pocket-imagenet  (in a checkout of onesdaug)"},
 )
 SOLVERS = Registry(
@@ -227,5 +227,5 @@ VIEWS = Registry(
     },
     also="a folder of `onesdaug augment`, a generator",
 )
-VLMS = Registry("vision-language model", "onesdaug.vlms", {})
+VLMS = Registry("vision-language model", "onesdaug.vlms", {}, also="a hub id or a folder in transformers format")
 STUDIES = Registry("kind of study", "onesdaug.studies", {})

@@ -7,14 +7,12 @@ entry point in the group `onesdaug.studies`.
 
 from __future__ import annotations
 
-import importlib
 import pkgutil
-import sys
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from onesdaug.common.registry import STUDIES
 from onesdaug.errors import ConfigError
 from onesdaug.report.parts import Part
 from onesdaug.report.result import StudyResult
@@ -50,26 +48,16 @@ class StudyKind(Generic[S]):
         return result.tables
 
 
-def kind_names() -> tuple[str, ...]:
-    """Ours, and those of installed packages."""
-    own = (module.name for module in pkgutil.iter_modules([str(Path(__file__).with_name("kinds"))]))
-    return tuple(dict.fromkeys((*own, *(point.name for point in entry_points(group="onesdaug.studies")))))
+for _module in pkgutil.iter_modules([str(Path(__file__).with_name("kinds"))]):
+    STUDIES.register(_module.name)(f"onesdaug.studies.kinds.{_module.name}:Kind")
 
 
 def kind_named(name: str) -> StudyKind[Any]:
     """By its name, or as `package.module:Class`."""
-    if ":" not in name and name not in kind_names():
-        known = ", ".join(kind_names())
-        raise ConfigError(f"there is no kind of study {name!r}; kinds are {known}, or package.module:Class")
-    others = {point.name: point.value for point in entry_points(group="onesdaug.studies")}
-    place = name if ":" in name else others.get(name, f"onesdaug.studies.kinds.{name}:Kind")
-    if (here := str(Path.cwd())) not in sys.path:  # a script's own folder counts, as with `python -m`
-        sys.path.insert(0, here)
-    module, _, attribute = place.partition(":")
-    try:
-        made: StudyKind[Any] = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"kind of study {place!r} cannot be loaded: {error}") from error
+    found = STUDIES.get(name)
+    if not (isinstance(found, type) and issubclass(found, StudyKind)):
+        raise ConfigError(f"kind of study {name!r} is no subclass of onesdaug.studies.kind.StudyKind")
+    made: StudyKind[Any] = found()
     return made
 
 

@@ -9,14 +9,14 @@ import tomllib
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from onesdaug.common.registry import VIEWS
 from onesdaug.errors import ConfigError
 from onesdaug.report.result import ORDER
 
-Views = Literal["crop-flip", "traditional", "shape", "oracle", "round-trip", "generated"]
 BASELINE, TRADITIONAL = "none", "crop-flip"
 BY_GENERATOR = ("generated", "round-trip")  # one bank for each generator of the run
 SAME_FOR_ALL_SEEDS = ("oracle", "round-trip")
@@ -53,18 +53,26 @@ class Loading(SpecModel):
 
 
 class ViewRow(SpecModel):
-    """One way of making views. `generated` stands for every generator of the run, each with its own preset.
+    """One way of making views: a source of views by name, `shape`, `oracle`, or one of two that go by generator.
 
-    `round-trip` is what the generator's autoencoder alone makes of an image.
+    `generated` stands for every generator of the run, each with its own preset; `round-trip` is what the generator's
+    autoencoder alone makes of an image.
     """
 
     id: str
     label: str
-    views: Views
+    views: str
     config: dict[str, Any] = {}  # settings of the operator that differ from the preset
     generator: Loading = Loading()
     original_weight: float = Field(0.5, ge=0, le=1)
     uses: tuple[tuple[int, int], ...] | None = None  # (support, query) views; else the study's
+
+    @field_validator("views")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in ("oracle", "shape", *BY_GENERATOR):
+            VIEWS.check(value)
+        return value
 
     @model_validator(mode="after")
     def _loads_what_it_has(self) -> ViewRow:

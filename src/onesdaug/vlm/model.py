@@ -7,10 +7,12 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from onesdaug.common.registry import VLMS
 from onesdaug.errors import ConfigError
 from onesdaug.vlm.settings import Asking, Contrast
 
@@ -30,6 +32,7 @@ class Reply:
 Replies = dict[str, list[Reply]]  # by mode; one for the original and one for each view
 
 
+@runtime_checkable
 class Model(Protocol):
     """Anything that answers questions about pictures.
 
@@ -47,7 +50,7 @@ def find_model(
 ) -> tuple[dict[str, Any], Callable[[], Model]]:
     """What decides a model's answers, as JSON, and how to load it: the one place where a name becomes a model.
 
-    Options are those of `LocalModel.from_pretrained` or, with an `endpoint`, of `Endpoint`.
+    Options are those of `LocalModel.from_pretrained` or, with an `endpoint`, of `Endpoint`; a user's own has none.
     """
     if endpoint is not None:
         try:
@@ -56,6 +59,10 @@ def find_model(
             raise ConfigError("an endpoint is asked through httpx: pip install 'onesdaug[vlm]'") from error
         remote = Endpoint(endpoint, name, asking, **options)  # now: a wrong key shows before any view is made
         return remote.about, lambda: remote
+    if name in VLMS or (":" in name and not Path(name).exists()):
+        from onesdaug.vlm.function import find_own
+
+        return find_own(name, asking, **options)
     from onesdaug.vlm.local import LocalModel, describe_local
 
     described = {option: options[option] for option in ("prompt", "dtype") if option in options}

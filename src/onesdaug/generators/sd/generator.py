@@ -11,6 +11,7 @@ import torch
 
 from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.common.hub import find, fingerprint, how_to_get, is_hub_id, loading, needs_extra
+from onesdaug.common.options import IP_REPO
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
 from onesdaug.generators.schedule import Schedule
@@ -80,7 +81,7 @@ class StableDiffusion(Generator):
         *,
         device: str | torch.device = "auto",
         ip_adapter: bool = True,
-        ip_repo: str | Path = adapters.REPO,
+        ip_repo: str | Path = IP_REPO,
         ip_weights: str | None = None,
         dtype: str | torch.dtype = "auto",
         vae_tiling: bool = False,

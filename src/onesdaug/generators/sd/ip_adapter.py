@@ -20,7 +20,6 @@ from onesdaug.generators.sd.attention import ImageAttention, PlainAttention
 from onesdaug.generators.sd.fast.clip_pixels import clip_pixels
 from onesdaug.generators.sd.files import component, load_state
 
-REPO = "h94/IP-Adapter"
 WEIGHTS = "ip-adapter_sd15"
 
 
