@@ -228,4 +228,12 @@ VIEWS = Registry(
     also="a folder of `onesdaug augment`, a generator",
 )
 VLMS = Registry("vision-language model", "onesdaug.vlms", {})
-STUDIES = Registry("kind of study", "onesdaug.studies", {})
+_KINDS = Path(__file__).parents[1] / "studies" / "kinds"  # a file or folder there is one
+STUDIES = Registry(
+    "kind of study",
+    "onesdaug.studies",
+    {
+        name: f"onesdaug.studies.kinds.{name}:Kind"
+        for name in sorted(place.stem for place in _KINDS.iterdir() if not place.name.startswith("_"))
+    },
+)

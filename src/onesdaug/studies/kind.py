@@ -1,20 +1,16 @@
 """What a kind of study is: the grammar of its files, its runner, and what is shown of its results.
 
-A new kind is one file with a subclass of `StudyKind`. The package's own lie in `kinds/`, each a class `Kind` in a file
-of its name; anyone else's is named `package.module:Class` in the study's TOML, or comes with a package that has an
-entry point in the group `onesdaug.studies`.
+A new kind is one file with a subclass of `StudyKind`, named `file.py:Class` in the study's TOML, or offered by a
+package as an entry point. The package's own lie in `kinds/`, each a class `Kind` in a file of its name.
 """
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-import sys
 from collections.abc import Iterable
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from onesdaug.common.registry import STUDIES
 from onesdaug.errors import ConfigError
 from onesdaug.report.parts import Part
 from onesdaug.report.result import StudyResult
@@ -50,27 +46,12 @@ class StudyKind(Generic[S]):
         return result.tables
 
 
-def kind_names() -> tuple[str, ...]:
-    """Ours, and those of installed packages."""
-    own = (module.name for module in pkgutil.iter_modules([str(Path(__file__).with_name("kinds"))]))
-    return tuple(dict.fromkeys((*own, *(point.name for point in entry_points(group="onesdaug.studies")))))
-
-
 def kind_named(name: str) -> StudyKind[Any]:
-    """By its name, or as `package.module:Class`."""
-    if ":" not in name and name not in kind_names():
-        known = ", ".join(kind_names())
-        raise ConfigError(f"there is no kind of study {name!r}; kinds are {known}, or package.module:Class")
-    others = {point.name: point.value for point in entry_points(group="onesdaug.studies")}
-    place = name if ":" in name else others.get(name, f"onesdaug.studies.kinds.{name}:Kind")
-    if (here := str(Path.cwd())) not in sys.path:  # a script's own folder counts, as with `python -m`
-        sys.path.insert(0, here)
-    module, _, attribute = place.partition(":")
-    try:
-        made: StudyKind[Any] = getattr(importlib.import_module(module), attribute)()
-    except (ImportError, AttributeError) as error:
-        raise ConfigError(f"kind of study {place!r} cannot be loaded: {error}") from error
-    return made
+    """By its name, or as `package.module:Class` or `file.py:Class`."""
+    found = STUDIES.get(name)
+    if not (isinstance(found, type) and issubclass(found, StudyKind)):
+        raise ConfigError(f"kind of study {name!r} is no subclass of onesdaug.studies.kind.StudyKind")
+    return found()
 
 
 def shown_by(result: StudyResult) -> Iterable[Part]:
