@@ -28,7 +28,7 @@ browser:
 	npm install --no-audit --no-fund --prefix .cache/browser @sparticuz/chromium
 
 demo: $(STAMP)
-	$(BIN)/onesdaug study run demo -o demo-output --device cpu $(foreach image,$(IMAGES),--images $(image))
+	$(BIN)/onesdaug study run demo -o demo-output $(foreach image,$(IMAGES),--images $(image))
 
 clean:
 	rm -rf $(VENV) demo-output

@@ -14,8 +14,8 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,18 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
+from torch import Tensor  # noqa: E402
 
 from benchmarks.forecast import dumps, open_encoder, sample  # noqa: E402
 from onesdaug import Augmenter  # noqa: E402
-from onesdaug.analysis.faithfulness import Point, curve  # noqa: E402
-from onesdaug.common.progress import shown  # noqa: E402
+from onesdaug.analysis.faithfulness import Faithfulness  # noqa: E402
+from onesdaug.analysis.faithfulness import measure as measure_views  # noqa: E402
+from onesdaug.common.progress import shown, track  # noqa: E402
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
+from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
+from onesdaug.encoders.base import Encoder  # noqa: E402
+from onesdaug.fewshot.views import as_batch  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "faithfulness.json"
 PICTURE = ROOT / "docs" / "faithfulness.png"
@@ -43,6 +48,57 @@ PANELS = (
     ("diversity", "Distance between two views", "1 − cosine"),
 )
 LINES = ((True, "with condition", "#0b6e99", "o"), (False, "without condition", "#d9730d", "s"))
+
+
+@dataclass(frozen=True)
+class Point(Faithfulness):
+    """One point of the curve."""
+
+    noise_level: float
+    condition: bool
+
+
+def curve(
+    augmenter: Augmenter,
+    dataset: Dataset,
+    encoder: Encoder,
+    noise_levels: Sequence[float],
+    k: int = 2,
+    *,
+    conditions: Sequence[bool] = (True, False),
+    seed: int = 0,
+    batch: int = 64,
+) -> list[Point]:
+    """Faithfulness over the noise level, with and without condition; all else as the augmenter has it.
+
+    A view's random streams hang on image, seed and k alone: every point sees the same tweaks and the same noise.
+    """
+    settings = [(level, condition) for condition in conditions for level in noise_levels]
+    labels = torch.as_tensor(dataset.labels)
+    originals = torch.cat([encoder.embed(part) for part in _batches(dataset, batch)]).cpu()
+    points = []
+    for level, condition in track(settings, "settings"):
+        config = augmenter.config.model_copy(update={"noise_level": level, "condition": condition})
+        maker = Augmenter(
+            augmenter.generator,
+            config,
+            batch_size=augmenter.batch_size,
+            device=augmenter.device,
+            side=augmenter.side,
+        )
+        views = torch.cat([_embed_views(encoder, maker.tensors(b, k, seed=seed)) for b in _batches(dataset, batch)])
+        found = measure_views(originals, views, labels)
+        points.append(Point(**vars(found), noise_level=level, condition=condition))
+    return points
+
+
+def _batches(dataset: Dataset, batch: int) -> Iterator[Tensor]:
+    return (as_batch(dataset.images[start : start + batch]) for start in range(0, len(dataset), batch))
+
+
+def _embed_views(encoder: Encoder, views: Tensor) -> Tensor:
+    """(B, K, 3, H, W) -> (B, K, d) on the host."""
+    return encoder.embed(views.flatten(0, 1)).cpu().reshape(*views.shape[:2], -1)
 
 
 def as_row(point: Point) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_views_of_another_class_hurt_though_theory_smiles() -> None:
     contrary = found.lines()[-1]
     assert contrary.startswith("Pointing the other way, and so no reason here: largest norm")
     assert all(name in contrary for name in ("complexity", "overlap", "squared risk of the vote"))
-    assert found.radius["origin"].after < found.radius["origin"].before
+    assert found.radius.after < found.radius.before
     assert found.faithfulness.agreement.mean < found.faithfulness.original_agreement.mean / 2
 
 

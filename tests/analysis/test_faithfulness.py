@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from benchmarks import faithfulness as benchmark
+from benchmarks.faithfulness import curve
 from onesdaug import AugmentConfig, Augmenter
-from onesdaug.analysis.faithfulness import agreements, cosines, curve, diversities, measure
+from onesdaug.analysis.faithfulness import agreements, cosines, diversities, measure
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import ConfigError, DataError
 from tests.augment.test_operator import Counting

@@ -56,6 +56,7 @@ def test_from_images_and_questions_to_every_file(common: list[object], tmp_path:
     assert {file.name for file in out.iterdir()} == {
         NAME,
         "summary.json",
+        "pope-run.json",
         "views",
         ".onesdaug-lock",
         *(f"aug_views_{k}_split_questions_shapetweak_{k > 0}_num12.txt" for k in range(5)),
@@ -277,7 +278,7 @@ def test_kill_dash_nine_and_resume(remote: list[object], tmp_path: Path) -> None
         assert len(server.requests) == 6 + 7
     rows = rows_of(out)
     assert [row["question_id"] for row in rows[1:]] == list(range(1, 13))
-    assert re.search(r"plain\s+│ greedy\s+│ 0", done.stdout)
+    assert re.search(r"plain\s+│\s+greedy\s+│\s+0", done.stdout)
 
 
 def test_who_is_asked_and_who_draws() -> None:

@@ -15,16 +15,22 @@ from onesdaug.report.result import read_result
 from onesdaug.studies.kind import kind_named, shown_by
 from onesdaug.studies.spec import load_study
 
-DOCS = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
-FILE, STUDY = (
-    re.search(rf"```{kind}\n# word.*?```", DOCS, re.S)[0][3 + len(kind) : -3] for kind in ("python", "toml")
-)
+DOCS = (Path(__file__).parents[2] / "docs" / "extend.md").read_text(encoding="utf-8")
+
+
+def example(name: str) -> str:
+    found = re.search(rf"^# {re.escape(name)}$.*?(?=^```$)", DOCS, re.S | re.M)
+    assert found is not None
+    return found[0]
+
+
+FILE, STUDY = example("my_kind.py"), example("my_words.toml")
 
 
 @pytest.fixture
 def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "word_lengths.py").write_text(FILE)
+    (tmp_path / "my_kind.py").write_text(FILE)
     (tmp_path / "words.toml").write_text(STUDY)
     return tmp_path / "words.toml"
 
@@ -34,7 +40,7 @@ def test_from_one_file_to_a_page(study: Path, tmp_path: Path) -> None:
     assert shown.exit_code == 0, shown.output
     assert "Lengths" in shown.stdout and "shot" in shown.stdout
     result = read_result(tmp_path / "out" / "words.json")
-    assert result.kind == "word_lengths:Words" and result.details == {"one": 3, "shot": 4}
+    assert result.kind == "my_kind.py:Words" and result.details == {"one": 3, "shot": 4}
     page = (tmp_path / "out" / "report.html").read_text()
     assert "<h1>How long words are</h1>" in page and "<caption>Lengths</caption>" in page
     made = ["report", str(tmp_path / "out"), "-o", str(tmp_path / "page.html"), "--csv", str(tmp_path / "all.csv")]
@@ -54,11 +60,13 @@ def test_what_a_file_may_not_say_is_named(study: Path, tmp_path: Path) -> None:
     (tmp_path / "wrong.toml").write_text(STUDY + 'colour = "red"\n')
     with pytest.raises(ConfigError, match=r"wrong\.toml: colour: Extra inputs"):
         load_study(str(tmp_path / "wrong.toml"))
-    (tmp_path / "kind.toml").write_text(STUDY.replace("word_lengths:Words", "wrods"))
+    (tmp_path / "kind.toml").write_text(STUDY.replace("my_kind.py:Words", "wrods"))
     with pytest.raises(ConfigError, match="no kind of study 'wrods'"):
         load_study(str(tmp_path / "kind.toml"))
     with pytest.raises(ConfigError, match="cannot be loaded"):
-        kind_named("word_lengths:Nothing")
+        kind_named("my_kind.py:Nothing")
+    with pytest.raises(ConfigError, match="no subclass of"):
+        kind_named("my_kind.py:WordsStudy")
 
 
 def test_every_kind_of_ours_loads_and_refuses_what_it_does_not_know() -> None:

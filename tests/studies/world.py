@@ -75,5 +75,5 @@ def make_world(base: Path) -> World:
     pictures = np.stack([np.asarray(make_image(i, (84, 84))) for i in range(8)])
     ids = tuple(f"{'ab'[i // 4]}/{i}" for i in range(8))
     toys = Dataset(pictures, np.repeat(np.arange(2), 4), ("a", "b"), ids, "f00d")
-    train(SMOKE, toys, base / "tiny", data_name="toys", log=lambda line: None)
+    train(SMOKE, toys, base / "tiny", data_name="toys")
     return World(base / "data", base / "checkpoints", base / "tiny")

@@ -42,7 +42,7 @@ class Explanation:
     broken: Summary  # right -> wrong
     classes: dict[str, Paired]  # over the episodes a class takes part in
     votes: risk.Votes | None  # the theorem's setting on the query side; None where queries have no views
-    radius: dict[radius.Centre, radius.Radius]
+    radius: radius.Radius
     overlap: tuple[float, float]  # before, after; lower is better
     complexity: complexity.Change
     gap: tuple[Gap, Gap]  # before, after
@@ -61,7 +61,7 @@ class Explanation:
         up, down = (sum(sign * g.difference > 0 for g in self.classes.values()) for sign in (1, -1))
         before, after = self.overlap
         moved = "nearer to" if after < before else "farther from"
-        largest, change, seen, gap = self.radius["origin"], self.complexity, self.faithfulness, self.gap
+        largest, change, seen, gap = self.radius, self.complexity, self.faithfulness, self.gap
         spread = f", diversity between views {seen.diversity.mean:.3f}" if seen.diversity else ""
         said = [
             f"Views {self.verdict}: {self.task.way}-way {self.task.shot}-shot accuracy "
@@ -127,7 +127,7 @@ class Explanation:
 
     def _contrary(self) -> list[str]:
         """The paper's quantities that point the other way: they are no accuracy, and should not be read as one."""
-        largest, sign = self.radius["origin"], np.sign(self.gain.difference)
+        largest, sign = self.radius, np.sign(self.gain.difference)
         changes = {
             "largest norm": largest.after - largest.before,
             "complexity": self.complexity.after.value - self.complexity.before.value,
@@ -169,7 +169,7 @@ def explain(bank: FeatureBank, head: Head, task: Task, use: ViewUse) -> Explanat
         broken=mean_ci((delta < 0).double().mean(1).numpy()),
         classes=_class_gains(bank, episodes, right[0], right[2]),
         votes=_votes(bank, head, episodes, use, answers[1]) if use.query else None,
-        radius={centre: radius.measure(originals, averaged, bank.labels, centre) for centre in radius.CENTRES},
+        radius=radius.measure(originals, averaged, bank.labels),
         overlap=(radius.overlap(originals, bank.labels), radius.overlap(averaged, bank.labels)),
         complexity=complexity.compare(originals, averaged, draws=256),
         gap=(generalization_gap(originals, bank.labels), generalization_gap(averaged, bank.labels)),

@@ -5,19 +5,13 @@ The condition's own encoder would flatter: the generator was trained to please i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onesdaug.augment.operator import Augmenter
-from onesdaug.common.progress import track
-from onesdaug.data.dataset import Dataset
-from onesdaug.encoders.base import Encoder
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.fewshot.views import as_batch
 from onesdaug.statistics import Summary, mean_ci
 
 
@@ -29,14 +23,6 @@ class Faithfulness:
     agreement: Summary  # share of views whose nearest class centroid is the image's class
     original_agreement: Summary  # the same of the originals: what agreement can at best be expected to reach
     diversity: Summary | None  # mean of 1 - cosine over the pairs of views of an image; None for a single view
-
-
-@dataclass(frozen=True)
-class Point(Faithfulness):
-    """One point of the curve."""
-
-    noise_level: float
-    condition: bool
 
 
 def cosines(originals: Tensor, views: Tensor) -> Tensor:
@@ -94,49 +80,6 @@ def measure(originals: Tensor, views: Tensor, labels: Tensor) -> Faithfulness:
         original_agreement=_over_images(agreements(originals, originals.unsqueeze(1), labels)),
         diversity=mean_ci(diversities(views).numpy()) if views.shape[1] > 1 else None,
     )
-
-
-def curve(
-    augmenter: Augmenter,
-    dataset: Dataset,
-    encoder: Encoder,
-    noise_levels: Sequence[float],
-    k: int = 2,
-    *,
-    conditions: Sequence[bool] = (True, False),
-    seed: int = 0,
-    batch: int = 64,
-) -> list[Point]:
-    """Faithfulness over the noise level, with and without condition; all else as the augmenter has it.
-
-    A view's random streams hang on image, seed and k alone: every point sees the same tweaks and the same noise.
-    """
-    settings = [(level, condition) for condition in conditions for level in noise_levels]
-    labels = torch.as_tensor(dataset.labels)
-    originals = torch.cat([encoder.embed(part) for part in _batches(dataset, batch)]).cpu()
-    points = []
-    for level, condition in track(settings, "settings"):
-        config = augmenter.config.model_copy(update={"noise_level": level, "condition": condition})
-        maker = Augmenter(
-            augmenter.generator,
-            config,
-            batch_size=augmenter.batch_size,
-            device=augmenter.device,
-            side=augmenter.side,
-        )
-        views = torch.cat([_embed_views(encoder, maker.tensors(b, k, seed=seed)) for b in _batches(dataset, batch)])
-        found = measure(originals, views, labels)
-        points.append(Point(**vars(found), noise_level=level, condition=condition))
-    return points
-
-
-def _batches(dataset: Dataset, batch: int) -> Iterator[Tensor]:
-    return (as_batch(dataset.images[start : start + batch]) for start in range(0, len(dataset), batch))
-
-
-def _embed_views(encoder: Encoder, views: Tensor) -> Tensor:
-    """(B, K, 3, H, W) -> (B, K, d) on the host."""
-    return encoder.embed(views.flatten(0, 1)).cpu().reshape(*views.shape[:2], -1)
 
 
 def _over_images(values: Tensor) -> Summary:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,8 @@ from onesdaug.common.files import write_text
 from onesdaug.common.progress import log, progress
 from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.errors import ConfigError
-from onesdaug.report.result import Made, StudyResult
+from onesdaug.report.result import StudyResult
+from onesdaug.studies.provenance import made_now
 from onesdaug.studies.spec import load_study
 
 Log = Callable[[str], None]
@@ -91,15 +91,7 @@ class Bench:
     def as_result(self) -> StudyResult:
         """All that is known, as every study leaves it."""
         about, took = rounded(self.result), self.result.get("took", {})
-        made = Made(
-            command=about["command"],
-            commit=about["commit"],
-            date=datetime.now(UTC).date().isoformat(),
-            machine={name: str(value) for name, value in about["machine"].items()},
-            seconds=took,
-            seeds={},
-            data={},
-        )
+        made = made_now(about["command"], about["commit"], about["machine"], took, seed=0)
         title = f"What a view costs: {self.subject.name}"
         words = {"study": "bench", "kind": "bench", "title": title, "paper": "none", "about": about["what"]}
         return StudyResult(**words, made=made, details=about)

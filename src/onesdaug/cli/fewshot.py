@@ -104,12 +104,16 @@ def evaluate(
     """Accuracy on N-way K-shot episodes, with 95 % intervals, and the paired gain over the baseline."""
     import time
 
+    import torch
+
+    from onesdaug.common.provenance import command, commit, describe_machine
     from onesdaug.fewshot.bank import FeatureBank
     from onesdaug.fewshot.evaluate import Task
     from onesdaug.fewshot.evaluate import evaluate as score
     from onesdaug.report.terminal import print_parts
     from onesdaug.studies.kind import shown_by
     from onesdaug.studies.kinds import evaluation
+    from onesdaug.studies.provenance import made_now
 
     started = time.perf_counter()
     features = FeatureBank.load(bank)
@@ -124,7 +128,8 @@ def evaluate(
         "head": described,
     }
     title = f"{bank.name} · {described['name']} · {features.info.views['source']} views"
-    made = evaluation.made(seed, time.perf_counter() - started)
+    seconds, machine = {"evaluation": time.perf_counter() - started}, describe_machine(torch.device("cpu"))
+    made = made_now(command(), commit(), machine, seconds, seed, seeds={"episodes": seed})
     found = evaluation.to_result(results, title, made, details, "baseline" if baseline is None else baseline.name)
     print_parts(shown_by(found), results_screen())
     if output is not None:

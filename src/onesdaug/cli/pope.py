@@ -176,8 +176,14 @@ def _run(job: Job) -> int:
 def _show(job: Job, summary: PopeResults, records: list[Record]) -> None:
     """The table on stdout; what to know about it on stderr."""
     from onesdaug.cli.screen import results as results_screen
+    from onesdaug.common.files import write_text
+    from onesdaug.common.provenance import command
+    from onesdaug.report.terminal import print_parts
+    from onesdaug.studies.kind import shown_by
+    from onesdaug.studies.kinds.pope import to_result
+    from onesdaug.studies.provenance import made_now
     from onesdaug.vlm.score import count_unclear
-    from onesdaug.vlm.tables import headline_rows, table
+    from onesdaug.vlm.tables import headline_rows
 
     h = job.headline
     rule = f"votes, parser {h.parser}" if h.combine == "vote" else "mean margins"
@@ -186,11 +192,17 @@ def _show(job: Job, summary: PopeResults, records: list[Record]) -> None:
     rows = headline_rows(summary.rows, h.parser, h.combine)
     if not rows:
         raise ConfigError("there are no margins: this model gives no log probabilities; use --combine vote")
-    screen.print(table(rows, title))
+    details = {"settings": summary.settings, "questions": summary.questions, "cost": summary.cost}
+    made = made_now(command(), summary.commit, summary.machine, {"answering": summary.cost["seconds"]}, job.seed)
+    result = to_result(rows, title, made, details)
+    print_parts(shown_by(result), screen)
+    write_text(job.out / result.file, result.model_dump_json(indent=1) + "\n")
     odd, texts = count_unclear(records)
     if odd:
         rule = "each parser counts them by its own rule (docs/vlm.md)"
         typer.echo(f"{odd} of {texts} answers are not the bare word yes or no; {rule}", err=True)
     if failed := sum(record.failed for record in records):
         typer.echo(f"{failed} questions have replies that failed; the same command asks them again", err=True)
-    typer.echo(f"{job.out}: answers.jsonl, summary.json and a text file for each number of views", err=True)
+    typer.echo(
+        f"{job.out}: answers.jsonl, summary.json, {result.file} and a text file for each number of views", err=True
+    )

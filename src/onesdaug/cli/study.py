@@ -29,10 +29,10 @@ def list_studies() -> None:
     """Every study with the part of the paper it repeats."""
     from rich.table import Table
 
-    from onesdaug.studies.spec import load_study, names
+    from onesdaug.studies.spec import DEMO, load_study, names
 
     table = Table("study", "paper", "content")
-    for name in names():
+    for name in (*names(), DEMO):
         study = load_study(name)
         table.add_row(name, study.paper, study.title)
     results_screen(140).print(table)

@@ -40,7 +40,6 @@ class Missing(OnesdaugError):
     """Something a study needs is not on this machine; the text is the one line that says how to get it."""
 
 
-@dataclass(frozen=True)
 @dataclass
 class StudyContext:
     """Everything a run shares between its studies."""

@@ -1,8 +1,7 @@
 """What a kind of study is: the grammar of its files, its runner, and what is shown of its results.
 
-A new kind is one file with a subclass of `StudyKind`. The package's own lie in `kinds/`, each a class `Kind` in a file
-of its name; anyone else's is named `package.module:Class` in the study's TOML, or comes with a package that has an
-entry point in the group `onesdaug.studies`.
+A new kind is one file with a subclass of `StudyKind`, named `file.py:Class` in the study's TOML, or offered by a
+package as an entry point. The package's own lie in `kinds/`, each a class `Kind` in a file of its name.
 """
 
 from __future__ import annotations

@@ -80,20 +80,27 @@ def settings_line(config: Mapping[str, Any]) -> str:
     return " · ".join([*(f"{k} {v}" for k, v in flat.items()), tweak])
 
 
+def made_now(
+    command: str, commit: str, machine: Mapping[str, Any], seconds: Mapping[str, float], seed: int, **facts: Any
+) -> Made:
+    return Made(
+        command=command,
+        commit=commit,
+        date=datetime.now(UTC).date().isoformat(),
+        machine={name: str(value) for name, value in machine.items()},
+        seconds={stage: round(value, 2) for stage, value in seconds.items()},
+        **{"seeds": {"views": seed}, "data": {}, **facts},
+    )
+
+
 def made_by(study: Study, context: StudyContext, facts: Facts, command: str, seconds: Mapping[str, float]) -> Made:
     settings, on_features = context.settings, isinstance(study, FeatureStudy)
     first, draws = settings.seed, settings.seeds or (study.seeds if isinstance(study, FeatureStudy) else 1)
     seeds: dict[str, int | list[int]] = {"views": first if draws == 1 else [*range(first, first + draws)]}
     compiled = {} if settings.compile == "off" else {"compile": settings.compile}
-    return Made(
-        command=command,
-        commit=settings.commit,
-        date=datetime.now(UTC).date().isoformat(),
-        machine=describe_machine(context.device) | compiled,
-        seconds={stage: round(value, 2) for stage, value in seconds.items()},
-        seeds=seeds | ({"episodes": first} if on_features else {}),
-        **vars(facts),
-    )
+    seeds |= {"episodes": first} if on_features else {}
+    machine = describe_machine(context.device) | compiled
+    return made_now(command, settings.commit, machine, seconds, first, seeds=seeds, **vars(facts))
 
 
 def describe(classifier: Classifier, data: str, head: Head, card: Mapping[str, Any] | None) -> str:

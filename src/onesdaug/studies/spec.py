@@ -17,6 +17,7 @@ from onesdaug.common.registry import VIEWS
 from onesdaug.errors import ConfigError
 from onesdaug.report.result import ORDER
 
+DEMO = "demo"  # the only study of ours that is not in the paper
 BASELINE, TRADITIONAL = "none", "crop-flip"
 BY_GENERATOR = ("generated", "round-trip")  # one bank for each generator of the run
 SAME_FOR_ALL_SEEDS = ("oracle", "round-trip")
@@ -130,7 +131,7 @@ def load_study(name: str) -> Any:
         text, shown = Path(name).read_text(encoding="utf-8"), name
     else:
         raise ConfigError(
-            f"there is no study {name!r}; studies are {', '.join(ORDER)}, or a file NAME.toml of your own"
+            f"there is no study {name!r}; studies are {', '.join((*ORDER, DEMO))}, or a file NAME.toml of your own"
         )
     try:
         given = {"name": Path(shown).stem, **tomllib.loads(text)}

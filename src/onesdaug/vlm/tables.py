@@ -1,17 +1,13 @@
-"""Results for people: the table on the screen and the paper's text file for each number of views."""
+"""Results for people: the paper's text file for each number of views."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from onesdaug.common.files import write_text
 from onesdaug.vlm.metrics import Estimate, Gain
 from onesdaug.vlm.score import PopeResults, Score
-
-if TYPE_CHECKING:
-    from rich.table import Table
 
 _METRICS = ("accuracy", "precision", "recall", "f1", "yes_ratio")
 
@@ -19,31 +15,6 @@ _METRICS = ("accuracy", "precision", "recall", "f1", "yes_ratio")
 def headline_rows(rows: Sequence[Score], parser: str, combine: str) -> list[Score]:
     """The rows of one rule: votes read by one parser, or margins, which need none."""
     return [row for row in rows if row.combine == combine and row.parser in (parser, None)]
-
-
-def table(rows: Sequence[Score], title: str) -> Table:
-    """One line per row, percent, 95 % intervals in brackets; the decoding stands beside every number."""
-    from rich.table import Table
-
-    made = Table(title=title, title_justify="left")
-    for name in ("method", "decoding"):
-        made.add_column(name)
-    for name in ("K", "accuracy", "F1", "precision", "recall", "yes", "unknown", "errors", "gain", "McNemar p"):
-        made.add_column(name, justify="right")
-    for row in rows:
-        m = row.metrics
-        made.add_row(
-            row.method,
-            row.decoding,
-            str(row.k),
-            _bracketed(m.accuracy),
-            _bracketed(m.f1),
-            *(_percent(estimate.value) for estimate in (m.precision, m.recall, m.yes_ratio)),
-            str(m.unknown),
-            str(m.errors),
-            *(("baseline", "") if row.baseline else _gain(row.gain)),
-        )
-    return made
 
 
 def text_name(k: int, split: str, shape_tweak: bool, count: int) -> str:
@@ -83,33 +54,33 @@ def _head(summary: PopeResults, k: int, parser: str, combine: str) -> str:
 def _block(row: Score) -> str:
     m = row.metrics
     lines = [f"[{row.method}, {row.decoding} decoding]"]
-    lines += [f"{name} {_bracketed(getattr(m, name))}" for name in _METRICS]
+    lines += [f"{name} {bracketed(getattr(m, name))}" for name in _METRICS]
     lines.append(f"answered {m.n}, unknown {m.unknown}, errors {m.errors}")
     for name, gain in (("K = 0, plain", row.gain), ("asking the original again", row.gain_over_repeat)):
         if gain is not None:
-            difference, p = _gain(gain)
-            relative = [_percent(value, sign=True) for value in (gain.relative_accuracy, gain.relative_f1)]
+            difference, p = gain_and_p(gain)
+            relative = [in_percent(value, sign=True) for value in (gain.relative_accuracy, gain.relative_f1)]
             lines.append(
-                f"against {name}: accuracy {difference}, F1 {_bracketed(gain.f1, sign=True)}, "
+                f"against {name}: accuracy {difference}, F1 {bracketed(gain.f1, sign=True)}, "
                 f"relative {relative[0]} % and {relative[1]} %, "
                 f"{gain.fixed} fixed, {gain.broken} broken, McNemar p {p}"
             )
     return "\n".join(lines) + "\n"
 
 
-def _percent(value: float | None, sign: bool = False) -> str:
+def in_percent(value: float | None, sign: bool = False) -> str:
     return "–" if value is None else f"{100 * value:{'+' if sign else ''}.2f}"
 
 
-def _bracketed(estimate: Estimate, sign: bool = False) -> str:
-    text = _percent(estimate.value, sign)
+def bracketed(estimate: Estimate, sign: bool = False) -> str:
+    text = in_percent(estimate.value, sign)
     if estimate.low is None:
         return text
-    return f"{text} [{_percent(estimate.low, sign)}, {_percent(estimate.high, sign)}]"
+    return f"{text} [{in_percent(estimate.low, sign)}, {in_percent(estimate.high, sign)}]"
 
 
-def _gain(gain: Gain | None) -> tuple[str, str]:
+def gain_and_p(gain: Gain | None) -> tuple[str, str]:
     if gain is None:
         return "", ""
     p = "< 0.0001" if gain.mcnemar_p < 1e-4 else f"{gain.mcnemar_p:.4f}"
-    return _bracketed(gain.accuracy, sign=True), p
+    return bracketed(gain.accuracy, sign=True), p

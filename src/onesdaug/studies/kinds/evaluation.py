@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-import torch
-
-from onesdaug.common.provenance import command, commit, describe_machine
 from onesdaug.fewshot.evaluate import Result
 from onesdaug.report.parts import Part
 from onesdaug.report.records import Cell
@@ -47,19 +43,6 @@ def _line(cell: Cell) -> Line:
         return Line(name, (of_accuracy(cell.accuracy), told, Entry(), Entry()), cell.kind)
     told_gain = (of_gain(gain), Entry(relative(gain.relative_gain)), Entry(p_value(gain.p_value)))
     return Line(name, (of_accuracy(cell.accuracy), *told_gain), cell.kind)
-
-
-def made(seed: int, seconds: float) -> Made:
-    """Of features alone, which a CPU scores."""
-    return Made(
-        command=command(),
-        commit=commit(),
-        date=datetime.now(UTC).date().isoformat(),
-        machine=describe_machine(torch.device("cpu")),
-        seconds={"evaluation": round(seconds, 3)},
-        seeds={"episodes": seed},
-        data={},
-    )
 
 
 def to_result(

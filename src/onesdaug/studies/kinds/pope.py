@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from onesdaug.augment.config import preset
 from onesdaug.common.provenance import describe_machine
 from onesdaug.errors import OnesdaugError
 from onesdaug.report.parts import Part
 from onesdaug.report.records import Answer, Paper
-from onesdaug.report.result import StudyResult
+from onesdaug.report.result import Made, StudyResult
 from onesdaug.report.strings import of_accuracy, of_gain, paper, percent
 from onesdaug.report.table import Entry, Line, Table
 from onesdaug.statistics import Paired, Summary
@@ -25,6 +26,7 @@ from onesdaug.vlm.questions import check_images, read_questions
 from onesdaug.vlm.run import Headline, Job, answer, results
 from onesdaug.vlm.score import Score
 from onesdaug.vlm.settings import Asking, Contrast
+from onesdaug.vlm.tables import bracketed, gain_and_p, in_percent
 
 IMAGES = Path("coco") / "val2014"
 HOW_IMAGES = "http://images.cocodataset.org/zips/val2014.zip (6 GB), unpacked to coco/val2014"
@@ -71,11 +73,12 @@ class Kind(StudyKind[PopeStudy]):
             for decoding in ("greedy", "sample"):
                 method = "vcd" if row.vcd else "plain"
                 picked = summary.pick(method=method, decoding=decoding, parser="official", combine="vote", k=row.k)
-                found += [_entry(row, measured) for measured in picked]
+                found += [_answer(measured, row.method, row.k, row) for measured in picked]
         return {"answers": tuple(found)}
 
     def show(self, result: StudyResult) -> Iterator[Part]:
-        yield from filter(None, [answer_table(result.answers)])
+        """Of `onesdaug pope` its own table: every method, decoding and K, with the tests behind the gains."""
+        yield from result.tables or filter(None, [answer_table(result.answers)])
 
 
 def _absent(study: PopeStudy, context: StudyContext) -> list[str]:
@@ -119,16 +122,38 @@ def _job(study: PopeStudy, context: StudyContext) -> Job:
     )
 
 
-def _entry(row: PopeRow, measured: Score) -> Answer:
+def to_result(rows: Sequence[Score], title: str, made: Made, details: Mapping[str, Any]) -> StudyResult:
+    """What `onesdaug pope` leaves, of the rows of its headline; `details`: settings, questions and cost."""
+    about = "POPE's yes/no questions, every view a vote; intervals resample images."
+    named = {"study": "pope-run", "kind": "pope", "title": title, "paper": "none", "about": about}
+    answers = tuple(_answer(row, row.method, row.k) for row in rows)
+    return StudyResult(**named, made=made, answers=answers, tables=(score_table(rows, title),), details=dict(details))
+
+
+def score_table(rows: Sequence[Score], title: str) -> Table:
+    """One line per row, percent, 95 % intervals in brackets; the decoding stands beside every number."""
+    measures = ("accuracy", "F1", "precision", "recall", "yes", "unknown", "errors", "gain", "McNemar p")
+    lines = []
+    for row in rows:
+        m = row.metrics
+        shares = [in_percent(estimate.value) for estimate in (m.precision, m.recall, m.yes_ratio)]
+        gain = ("baseline", "") if row.baseline else gain_and_p(row.gain)
+        counts = (str(m.unknown), str(m.errors))
+        both = (bracketed(m.accuracy), bracketed(m.f1))
+        lines.append((row.method, row.decoding, str(row.k), *both, *shares, *counts, *gain))
+    return Table.of_text(title, ("method", "decoding", "K", *measures), lines)
+
+
+def _answer(measured: Score, method: str, k: int, paper: PopeRow | None = None) -> Answer:
     m = measured.metrics
     gain = None
     if measured.gain is not None and measured.gain.accuracy.value is not None:
         g = measured.gain
         gain = Paired(g.accuracy.value or 0.0, _half(g.accuracy), g.mcnemar_p, g.relative_accuracy or 0.0, g.n)
     return Answer(
-        method=row.method,
+        method=method,
         decoding=measured.decoding,
-        k=row.k,
+        k=k,
         accuracy=Summary(_value(m.accuracy), _half(m.accuracy), m.n),
         f1=_value(m.f1),
         precision=_value(m.precision),
@@ -136,8 +161,8 @@ def _entry(row: PopeRow, measured: Score) -> Answer:
         yes_ratio=_value(m.yes_ratio),
         unknown=m.unknown,
         gain=gain,
-        paper_accuracy=Paper(value=row.accuracy),
-        paper_f1=Paper(value=row.f1),
+        paper_accuracy=None if paper is None else Paper(value=paper.accuracy),
+        paper_f1=None if paper is None else Paper(value=paper.f1),
     )
 
 

@@ -18,7 +18,7 @@ from onesdaug.report.plots_ablation import parts_plot
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import Findings, StudyKind
-from onesdaug.studies.kinds.demo.banks import TASK, DemoBanks, evaluate_folder
+from onesdaug.studies.kinds.demo.banks import TASK, DemoBanks, describe_folder, evaluate_folder
 from onesdaug.studies.kinds.demo.photographs import make_photographs
 from onesdaug.studies.kinds.fewshot.tables import in_full
 from onesdaug.studies.provenance import Facts
@@ -50,7 +50,12 @@ class Kind(StudyKind[DemoStudy]):
         model = (context.settings.generators or (study.model,))[0]
         preset = study.preset if study.preset and model == study.model else default_preset(model)
         photographs, notes, problems = make_photographs(model, preset, study.k, context, output)
-        found = self._banks(study, context)
+        task = replace(TASK, episodes=context.settings.episodes or study.episodes)
+        with context.timed("episodes"):
+            try:
+                found = evaluate_folder(Path(study.banks), task)
+            except OnesdaugError as error:
+                found = DemoBanks(problems=[str(error)])
         spreads = [
             f"{classifier}: that luck, as the standard deviation of the difference with all views over other random "
             f"parts of this size, in percentage points: {', '.join(f'{s} {100 * value:.2f}' for s, value in known)}."
@@ -64,17 +69,10 @@ class Kind(StudyKind[DemoStudy]):
         }
 
     def facts(self, study: DemoStudy, context: StudyContext) -> Facts:
-        return self._banks(study, context).facts
-
-    def _banks(self, study: DemoStudy, context: StudyContext) -> DemoBanks:
-        folder, task = Path(study.banks), replace(TASK, episodes=context.settings.episodes or study.episodes)
-        if not hasattr(self, "_found"):
-            with context.timed("episodes"):
-                try:
-                    self._found = evaluate_folder(folder, task)
-                except OnesdaugError as error:
-                    self._found = DemoBanks(problems=[str(error)])
-        return self._found
+        try:
+            return describe_folder(Path(study.banks))
+        except OnesdaugError:
+            return Facts()  # said among what is missing
 
     def show(self, result: StudyResult) -> Iterator[Part]:
         """A table for each classifier, then their plots side by side."""

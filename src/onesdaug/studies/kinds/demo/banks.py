@@ -26,10 +26,9 @@ TRADITIONAL = {"crop-flip": "crop + flip", "traditional": "traditional edits", "
 
 @dataclass
 class DemoBanks:
-    """What could be scored, what made it, and one line for each bank that could not."""
+    """What could be scored, and one line for each bank that could not."""
 
     cells: list[Cell] = field(default_factory=list)
-    facts: Facts = field(default_factory=Facts)
     spreads: dict[str, list[tuple[str, float]]] = field(default_factory=dict)  # classifier -> source, std of its gain
     problems: list[str] = field(default_factory=list)
 
@@ -50,7 +49,6 @@ def evaluate_folder(folder: Path, task: Task = TASK) -> DemoBanks:
             continue
         new = not any(cell.classifier == classifier for cell in found.cells)
         found.cells += [baseline, *others] if new else others
-        _describe(found.facts, bank, entry, card["heads"][classifier])
         if entry.get("spread") is not None:
             found.spreads.setdefault(classifier, []).append((source, float(entry["spread"])))
     return found
@@ -109,16 +107,24 @@ def _cell(result: Result, entry: Mapping[str, Any], level: float | None) -> Cell
     )
 
 
-def _describe(facts: Facts, bank: FeatureBank, entry: Mapping[str, Any], head: Mapping[str, Any]) -> None:
-    info, classifier = bank.info, entry["classifier"]
-    classes, images = len(info.class_names), len(info.ids)
-    part = f"{images // classes} images of each of {classes} classes, {images:,} of {entry['of_images']:,}"
-    facts.data[classifier] = f"{entry.get('data', 'unknown data')}: {part}"
-    settings = ", ".join(f"{name} {value}" for name, value in head["settings"].items())
-    facts.classifiers[classifier] = f"{head['name']} ({settings})" if settings else str(head["name"])
-    facts.encoders[classifier] = info.encoder
-    told = [info.views.get("generator", "none"), f"made at commit {info.commit}, seed {info.seed}", *_flat(info.views)]
-    facts.generators[f"{entry['source']} views, {classifier}"] = " · ".join(told)
+def describe_folder(folder: Path) -> Facts:
+    """What made the banks that can be read."""
+    card, facts = _read_card(folder), Facts()
+    for entry in card["banks"]:
+        classifier, head = entry["classifier"], card["heads"][entry["classifier"]]
+        try:
+            info = FeatureBank.load(folder / entry["file"]).info
+        except OnesdaugError:
+            continue
+        classes, images = len(info.class_names), len(info.ids)
+        part = f"{images // classes} images of each of {classes} classes, {images:,} of {entry['of_images']:,}"
+        facts.data[classifier] = f"{entry.get('data', 'unknown data')}: {part}"
+        settings = ", ".join(f"{name} {value}" for name, value in head["settings"].items())
+        facts.classifiers[classifier] = f"{head['name']} ({settings})" if settings else str(head["name"])
+        facts.encoders[classifier] = info.encoder
+        drawn = [info.views.get("generator", "none"), f"made at commit {info.commit}, seed {info.seed}"]
+        facts.generators[f"{entry['source']} views, {classifier}"] = " · ".join([*drawn, *_flat(info.views)])
+    return facts
 
 
 def _flat(value: Any, name: str = "") -> list[str]:

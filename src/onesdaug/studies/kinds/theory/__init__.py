@@ -94,7 +94,7 @@ def _entry(request: BankRequest, config: AugmentConfig, bank: FeatureBank, said:
     votes, terms, radius, change, seen = (
         said.votes,
         said.votes.risk,
-        said.radius["origin"],
+        said.radius,
         said.complexity,
         said.faithfulness,
     )
