@@ -104,16 +104,12 @@ def evaluate(
     """Accuracy on N-way K-shot episodes, with 95 % intervals, and the paired gain over the baseline."""
     import time
 
-    import torch
-
-    from onesdaug.common.provenance import command, commit, describe_machine
     from onesdaug.fewshot.bank import FeatureBank
     from onesdaug.fewshot.evaluate import Task
     from onesdaug.fewshot.evaluate import evaluate as score
     from onesdaug.report.terminal import print_parts
     from onesdaug.studies.kind import shown_by
-    from onesdaug.studies.kinds import evaluation
-    from onesdaug.studies.provenance import made_now
+    from onesdaug.studies.kinds.evaluation import to_result
 
     started = time.perf_counter()
     features = FeatureBank.load(bank)
@@ -122,15 +118,8 @@ def evaluate(
     uses = _uses(features, support_views, query_views, curve, original_weight)
     tasks = [Task(way, n, query, episodes, seed) for n in shot or (1, 5)]
     results = score(features, scorer, tasks, uses, other)
-    details = {
-        "bank": {"file": str(bank), **features.info.summary()},
-        "baseline": None if other is None else {"file": str(baseline), **other.info.summary()},
-        "head": described,
-    }
-    title = f"{bank.name} · {described['name']} · {features.info.views['source']} views"
-    seconds, machine = {"evaluation": time.perf_counter() - started}, describe_machine(torch.device("cpu"))
-    made = made_now(command(), commit(), machine, seconds, seed, seeds={"episodes": seed})
-    found = evaluation.to_result(results, title, made, details, "baseline" if baseline is None else baseline.name)
+    banks = {bank: features} | ({} if baseline is None or other is None else {baseline: other})
+    found = to_result(results, banks, described, time.perf_counter() - started)
     print_parts(shown_by(found), results_screen())
     if output is not None:
         write_text(output, found.model_dump_json(indent=1) + "\n")

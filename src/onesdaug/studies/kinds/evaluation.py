@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+import torch
+
+from onesdaug.common.provenance import command, commit, describe_machine
+from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.evaluate import Result
 from onesdaug.report.parts import Part
 from onesdaug.report.records import Cell
-from onesdaug.report.result import Made, StudyResult
+from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import of_accuracy, of_gain, p_value, relative
 from onesdaug.report.table import Entry, Line, Table
 from onesdaug.studies.kind import StudyKind
 from onesdaug.studies.kinds.demo.banks import TRADITIONAL
+from onesdaug.studies.provenance import made_now
 from onesdaug.studies.spec import Study
 
 ABOUT = "N-way K-shot episodes of stored features, with 95 % intervals and the paired gain over the baseline."
@@ -46,26 +52,46 @@ def _line(cell: Cell) -> Line:
 
 
 def to_result(
-    results: Sequence[Result], title: str, made: Made, details: Mapping[str, Any], baseline: str = "baseline"
+    results: Sequence[Result], banks: Mapping[Path, FeatureBank], head: Mapping[str, Any], seconds: float
 ) -> StudyResult:
-    """`details`: bank, baseline and head; `baseline` names what the gains are over."""
+    """`banks`: the one that was scored and, where the gains are over another, that; each with its file."""
+    (file, bank), *baseline = banks.items()
+    summaries = [{"file": str(path), **each.info.summary()} for path, each in banks.items()]
+    task, source = results[0].task, str(bank.info.views["source"])
+    made = made_now(
+        command(),
+        commit(),
+        describe_machine(torch.device("cpu")),
+        {"evaluation": seconds},
+        task.seed,
+        seeds={"episodes": task.seed},
+    )
     return StudyResult(
         study="evaluation",
         kind="evaluation",
-        title=title,
+        title=f"{file.name} · {head['name']} · {source} views",
         paper="none",
         about=ABOUT,
         made=made,
-        cells=tuple(_cell(result, details, baseline) for result in results),
-        details={"way": results[0].task.way, **details, "episodes": [result.episodes for result in results]},
+        cells=tuple(
+            _cell(result, bank, str(head["name"]), baseline[0][0].name if baseline else "baseline")
+            for result in results
+        ),
+        details={
+            "bank": summaries[0],
+            "baseline": summaries[1] if baseline else None,
+            "head": dict(head),
+            "way": task.way,
+            "episodes": [result.episodes for result in results],
+        },
     )
 
 
-def _cell(result: Result, details: Mapping[str, Any], baseline: str) -> Cell:
-    source = str(details["bank"]["views"]["source"])
+def _cell(result: Result, bank: FeatureBank, head: str, baseline: str) -> Cell:
+    source = str(bank.info.views["source"])
     return Cell(
-        data=str(details["bank"]["data"]),
-        classifier=str(details["head"]["name"]),
+        data=bank.info.data,
+        classifier=head,
         shot=result.task.shot,
         row="none" if result.baseline else source,
         label=baseline if result.baseline else source,

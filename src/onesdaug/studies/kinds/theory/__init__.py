@@ -91,13 +91,7 @@ def _entry(request: BankRequest, config: AugmentConfig, bank: FeatureBank, said:
     if said.votes is None:
         raise ValueError("the theory's votes need views of the queries")
     before, after = said.gap
-    votes, terms, radius, change, seen = (
-        said.votes,
-        said.votes.risk,
-        said.radius,
-        said.complexity,
-        said.faithfulness,
-    )
+    votes, radius, change, seen = said.votes, said.radius, said.complexity, said.faithfulness
     return Theory(
         data=Path(request.data).name,
         classifier=request.classifier.name,
@@ -111,25 +105,20 @@ def _entry(request: BankRequest, config: AugmentConfig, bank: FeatureBank, said:
         original_accuracy=votes.original.mean,
         view_accuracy=votes.view.mean,
         disagreement=votes.disagreement.mean,
-        accuracy_gap=terms.accuracy_gap,
-        diversity=terms.diversity,
-        risk_difference=terms.difference,
-        residual=terms.residual,
-        radius_before=radius.before,
-        radius_after=radius.after,
+        accuracy_gap=votes.risk.accuracy_gap,
+        diversity=votes.risk.diversity,
+        risk_difference=votes.risk.difference,
+        residual=votes.risk.residual,
+        **_both("radius", radius.before, radius.after),
         classes_shrunk=radius.classes_shrunk,
         images_shrunk=radius.images_shrunk.mean,
-        complexity_before=change.before.value,
-        complexity_after=change.after.value,
-        bound_before=change.before.radius_bound,
-        bound_after=change.after.radius_bound,
+        **_both("complexity", change.before.value, change.after.value),
+        **_both("bound", change.before.radius_bound, change.after.radius_bound),
         gap=Gaps(
             before=before.value,
             after=after.value,
-            complexity_before=before.complexity_bound,
-            complexity_after=after.complexity_bound,
-            radius_before=before.radius_bound,
-            radius_after=after.radius_bound,
+            **_both("complexity", before.complexity_bound, after.complexity_bound),
+            **_both("radius", before.radius_bound, after.radius_bound),
         ),
         cosine=seen.cosine,
         agreement=seen.agreement,
@@ -146,6 +135,10 @@ def _entry(request: BankRequest, config: AugmentConfig, bank: FeatureBank, said:
         ),
         norms=norms(bank, said.use),
     )
+
+
+def _both(name: str, before: float, after: float) -> dict[str, float]:
+    return {f"{name}_before": before, f"{name}_after": after}
 
 
 def norms(bank: FeatureBank, use: ViewUse) -> Histogram:
