@@ -115,7 +115,8 @@ def test_names_are_listed_without_loading_anything() -> None:
         "import sys\nfrom onesdaug.common import registry as r\n"
         "for kind in vars(r).values():\n    if isinstance(kind, r.Registry): kind.names()\n"
         f"print([m for m in {[*heavy, 'pydantic']} if m in sys.modules])\n"
-        f"from onesdaug.augment.presets import PRESETS\nPRESETS.names()\nprint([m for m in {heavy} if m in sys.modules])"
+        "from onesdaug.augment.presets import PRESETS\nPRESETS.names()\n"
+        f"print([m for m in {heavy} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split("\n")[:2] == ["[]", "[]"]
