@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from onesdaug.augment.presets import PRESETS
 from onesdaug.cli import main
+from onesdaug.common.registry import BACKBONES, GENERATORS, HEADS, SOLVERS, VIEWS
 
 ROOT = Path(__file__).parent.parent
 TEXT = (ROOT / "docs" / "extend.md").read_text(encoding="utf-8")
@@ -65,3 +67,10 @@ def test_the_commands_work(
         with pytest.raises(SystemExit) as done:
             main()
         assert not done.value.code, f"{line}\n{capsys.readouterr()}"
+
+
+def test_the_docs_name_everything_that_is_registered() -> None:
+    text = "\n".join(page.read_text(encoding="utf-8") for page in [*(ROOT / "docs").glob("*.md"), ROOT / "README.md"])
+    for kind in (GENERATORS, SOLVERS, HEADS, BACKBONES, VIEWS, PRESETS):
+        for name in kind:
+            assert re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", text), f"no page names the {kind.kind} {name}"

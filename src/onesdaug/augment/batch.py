@@ -125,18 +125,10 @@ def _home(part: torch.Tensor) -> torch.Tensor:
     return torch.empty(part.shape, dtype=part.dtype, pin_memory=True).copy_(part, non_blocking=True)
 
 
-@dataclass(frozen=True)
-class Cost:
-    """Of one view of a batch."""
-
-    seconds: float
-    memory_mb: float
-
-
 def finish(
-    batch: Batch, made: PendingBatch, cost: Cost, table: StepTable | None, tweaked: bool, threads: bool = False
+    batch: Batch, made: PendingBatch, cost: tuple[float, float], table: StepTable | None, tweaked: bool, threads: bool
 ) -> list[View]:
-    """The views as pictures of their images' sizes."""
+    """The views as pictures of their images' sizes; `cost` is one view's seconds and the peak memory."""
     squares, tweaks, psis = made.squares.split(), made.canvases.split(), made.psis
 
     def view(i: int) -> View:
@@ -149,8 +141,8 @@ def finish(
             psi=Psi.from_row(psis[i]) if psis is not None else None,
             t0=table.t0 if table is not None else 0,
             steps_run=len(table) if table is not None else 0,
-            seconds=cost.seconds,
-            peak_memory_mb=cost.memory_mb,
+            seconds=cost[0],
+            peak_memory_mb=cost[1],
         )
 
     return _each(view, range(len(batch.rows)), threads)

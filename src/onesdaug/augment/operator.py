@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from onesdaug.augment.batch import Cost, PendingBatch, Row, View, finish, launcher, prepare
+from onesdaug.augment.batch import PendingBatch, Row, View, finish, launcher, prepare
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
 from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas, to_square
@@ -233,7 +233,7 @@ class Augmenter(ViewSource):
         with self._cost_lock:  # time in which the batch before was still on the device is that batch's
             now = time.perf_counter()
             seconds, self._done = (now - max(started, self._done)) / len(rows), now
-        return finish(batch, made, Cost(seconds, self.peak_memory_mb()), self.table, tweaked, threads)
+        return finish(batch, made, (seconds, self.peak_memory_mb()), self.table, tweaked, threads)
 
     def _chunks(self, items: list[T], make: Callable[[list[T]], Any]) -> list[Any]:
         """`make` over batches of at most batch_size; out of memory halves the batch and the run goes on."""

@@ -17,7 +17,8 @@ from onesdaug.common.hub import loading, needs_extra
 from onesdaug.errors import ConfigError
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.sd import ip_adapter
-from onesdaug.generators.sd.generator import StableDiffusion, check_side
+from onesdaug.generators.sd.generator import StableDiffusion
+from onesdaug.generators.sd.load import check_side
 
 TEXT_TOKENS = 77
 SCHEDULER: dict[str, Any] = {

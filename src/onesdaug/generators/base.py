@@ -95,6 +95,8 @@ class Generator(ABC):
     @classmethod
     def from_pretrained(cls, *source: Any, **options: Any) -> Self | None:
         """The generator behind its name or a source it recognises, on `device`; with options that it declares."""
+        if lacking := sorted(cls.__abstractmethods__):
+            raise ConfigError(f"the generator {cls.__name__} lacks {', '.join(lacking)}")
         device = pick_device(options.pop("device", "auto"))
         return cls(**options).to_device(device)
 

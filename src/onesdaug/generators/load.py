@@ -62,10 +62,7 @@ def load_generator(
             f"{source} takes no {', '.join(left)}; leave that out (its own options: {', '.join(takes) or 'none'})"
         )
     start_workers(compile, pick_device(device))
-    if _is_class(found):
-        made = found.from_pretrained(source, device=device, **given)
-    else:
-        made = _own(found if isinstance(found, Generator) else _called(found, source), source, device)
+    made = found.from_pretrained(source, device=device, **given) if _is_class(found) else _own(found, source, device)
     if made is not None:
         made.accelerate(compile)
     elif compile != "off":
@@ -73,16 +70,11 @@ def load_generator(
     return made
 
 
-def _called(factory: Any, source: str | Path) -> Any:
-    if not callable(factory):
-        raise ConfigError(f"{source} is {type(factory).__name__}; want a subclass of onesdaug.Generator, or one made")
-    return factory()
-
-
-def _own(made: Any, source: str | Path, device: str | torch.device) -> Generator:
-    """What a user's own instance or factory gave; it stays on the device it chose, unless one is named."""
+def _own(found: Any, source: str | Path, device: str | torch.device) -> Generator:
+    """A user's own instance, or what a factory gives; it stays on the device it chose, unless one is named."""
+    made = found() if callable(found) and not isinstance(found, Generator) else found
     if not isinstance(made, Generator):
-        raise ConfigError(f"{source} gives {type(made).__name__}, which is no subclass of onesdaug.Generator")
+        raise ConfigError(f"{source} gives {type(made).__name__}; want a subclass of onesdaug.Generator, or one made")
     return made if device == "auto" else made.to_device(pick_device(device))
 
 

@@ -16,24 +16,15 @@ from torch.nn.functional import scaled_dot_product_attention
 from onesdaug.generators.sd.fast import one_pass
 
 Attention = Literal["decoupled", "concat"]
+KeyValue = tuple[torch.Tensor, torch.Tensor]
 
 
-def decoupled(
-    q: torch.Tensor,
-    text: tuple[torch.Tensor, torch.Tensor],
-    image: tuple[torch.Tensor, torch.Tensor],
-    image_scale: torch.Tensor,
-) -> torch.Tensor:
+def decoupled(q: torch.Tensor, text: KeyValue, image: KeyValue, image_scale: torch.Tensor) -> torch.Tensor:
     """softmax(Q Kᵀ_txt/√d)·V_txt + λ·softmax(Q Kᵀ_img/√d)·V_img; all (B, heads, tokens, d), scale (B,)."""
     return scaled_dot_product_attention(q, *text) + _per_row(image_scale, q) * scaled_dot_product_attention(q, *image)
 
 
-def concatenated(
-    q: torch.Tensor,
-    text: tuple[torch.Tensor, torch.Tensor],
-    image: tuple[torch.Tensor, torch.Tensor],
-    image_scale: torch.Tensor,
-) -> torch.Tensor:
+def concatenated(q: torch.Tensor, text: KeyValue, image: KeyValue, image_scale: torch.Tensor) -> torch.Tensor:
     """One softmax over [K_txt; λ·K_img] with values [V_txt; λ·V_img] (the paper's eq. attn-concat).
 
     At λ = 0 the equation would leave zero keys that still draw attention away from the text; "no image" is what is
@@ -105,7 +96,7 @@ class ImageAttention(nn.Module):
         sides = self._key_value(attn, attn, words), self._key_value(attn, self, image)
         return _merge(attn, join(_heads(attn, q), *sides, image_scale))
 
-    def _key_value(self, attn: Any, layer: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _key_value(self, attn: Any, layer: Any, x: torch.Tensor) -> KeyValue:
         done = self.span is not None
         parts = x[..., self.span].chunk(2, dim=-1) if done else _joint(layer, "to_kv", ("to_k", "to_v"), x)
         k, v = (_heads(attn, part) for part in parts)

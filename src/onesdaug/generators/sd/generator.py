@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from onesdaug.common.devices import pick_device, pick_dtype
-from onesdaug.common.hub import find, fingerprint, how_to_get, is_hub_id, loading, needs_extra
-from onesdaug.common.options import IP_REPO
-from onesdaug.errors import ConfigError
+from onesdaug.common.hub import is_hub_id, loading
 from onesdaug.generators.base import Generator
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.sd import ip_adapter as adapters
-from onesdaug.generators.sd.attention import Attention, PlainAttention, fuse_projections
-from onesdaug.generators.sd.decoder import load_decoder
+from onesdaug.generators.sd.attention import Attention, fuse_projections
 from onesdaug.generators.sd.fast.layers import rewrite
 from onesdaug.generators.sd.fast.unet import FastUNet, supported
-from onesdaug.generators.sd.files import PARTS, PATTERNS, component, encode_text, model_files, prediction_type
+from onesdaug.generators.sd.files import PARTS, encode_text
+from onesdaug.generators.sd.load import load_parts, pixels_per_latent
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named
 
-REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 VAE_PIXELS = 16 * 512**2  # of all rows that go through the VAE at once
 
 
@@ -75,72 +70,9 @@ class StableDiffusion(Generator):
         return is_hub_id(source) or any((Path(source).expanduser() / part).is_dir() for part in PARTS)
 
     @classmethod
-    def from_pretrained(
-        cls,
-        source: str | Path = "sd15",
-        *,
-        device: str | torch.device = "auto",
-        ip_adapter: bool = True,
-        ip_repo: str | Path = IP_REPO,
-        ip_weights: str | None = None,
-        dtype: str | torch.dtype = "auto",
-        vae_tiling: bool = False,
-        vae_slicing: bool = False,
-        side: int | None = None,
-        decoder: str | Path | None = None,
-    ) -> StableDiffusion:
-        """From a folder in diffusers format or the hub's local cache; `ip_adapter=False` for no image branch."""
-        try:
-            from diffusers import AutoencoderKL, UNet2DConditionModel
-        except ImportError as error:
-            raise needs_extra("Stable Diffusion") from error
-        source = REPO if str(source) == "sd15" else source
-        at = pick_device(device)
-        kind = pick_dtype(dtype, at)
-        folder = find(source, "Stable Diffusion", "a folder in diffusers format or a hub id", PATTERNS)
-        advice = how_to_get(source, PATTERNS)
-        files = model_files(folder, advice)
-        adapter_files = adapters.locate(ip_repo, ip_weights) if ip_adapter else None
-        scheduler = json.loads((folder / "scheduler" / "scheduler_config.json").read_text())
-        prediction = prediction_type(scheduler)
-        adapter = None
-        with loading(f"Stable Diffusion in {folder}", advice):
-            unet, vae = (
-                part.from_pretrained(folder / name, torch_dtype=kind, variant=component(folder / name)[1])
-                for part, name in ((UNet2DConditionModel, "unet"), (AutoencoderKL, "vae"))
-            )
-            text = encode_text(folder, "", at, kind)
-        check_side(side, unet, vae)
-        tiny, name = None, f"{str(kind).removeprefix('torch.')}{f':{side}px' if side else ''}"
-        if decoder is not None:
-            if vae_tiling or vae_slicing:
-                raise ConfigError("a tiny decoder needs neither vae_tiling nor vae_slicing; leave them out")
-            tiny, drawing = load_decoder(decoder, at, kind, int(unet.config.in_channels), pixels_per_latent(vae))
-            name += f":{fingerprint(drawing)}"
-        if adapter_files is None:
-            unet.set_attn_processor(PlainAttention())
-        else:
-            with loading(f"IP-Adapter {adapter_files.weights}", adapter_files.advice):
-                adapter = adapters.install(unet, adapter_files, text_tokens=text.shape[0])
-            files += adapter_files.all
-        if vae_tiling:
-            enable_tiling(vae, side // pixels_per_latent(vae) if side else int(unet.config.sample_size))
-        if vae_slicing:
-            vae.enable_slicing()
-        return cls(
-            unet,
-            vae,
-            Schedule.from_scheduler_config(scheduler),
-            {"": text},
-            adapter,
-            device=at,
-            dtype=kind,
-            velocity=prediction == "v_prediction",
-            folder=folder,
-            fingerprint=f"sd:{fingerprint(files)}:{name}",
-            side=side,
-            decoder=tiny,
-        )
+    def from_pretrained(cls, source: str | Path = "sd15", **options: Any) -> StableDiffusion:
+        """From a folder in diffusers format or the hub's local cache; the options are those of `load_parts`."""
+        return cls(**load_parts(source, **options))
 
     def compile_networks(self, mode: Compile) -> None:
         """Layout, joint projections, compilation."""
@@ -262,21 +194,3 @@ class StableDiffusion(Generator):
             with loading(f"the text encoder in {self._folder}", ""):
                 self._text[prompt] = encode_text(self._folder, prompt, self.device, self.dtype)
         return self._text[prompt].expand(n, -1, -1)
-
-
-def pixels_per_latent(vae: Any) -> int:
-    return int(2 ** (len(vae.config.block_out_channels) - 1))
-
-
-def check_side(side: int | None, unet: Any, vae: Any) -> None:
-    """A side that the UNet can halve as often as it does; SD 1.5: a multiple of 64."""
-    step = pixels_per_latent(vae) * 2 ** (len(unet.config.block_out_channels) - 1)
-    if side is not None and (side < step or side % step):
-        raise ConfigError(f"side must be a multiple of {step} for this model, got {side}")
-
-
-def enable_tiling(vae: Any, latent_side: int) -> None:
-    """Tiles of half the side: at the VAE's own tile size, which is the generator's side, nothing would be tiled."""
-    vae.enable_tiling()
-    vae.tile_latent_min_size = latent_side // 2
-    vae.tile_sample_min_size = vae.tile_latent_min_size * 2 ** (len(vae.config.block_out_channels) - 1)
