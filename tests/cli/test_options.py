@@ -133,7 +133,7 @@ def test_help_names_everything_there_is() -> None:
     tables = {
         ("augment",): (GENERATORS, SOLVERS), ("bench",): (GENERATORS,), ("study", "run"): (GENERATORS,),
         ("pope",): (GENERATORS, PRESETS), ("fewshot", "embed"): (BACKBONES, VIEWS), ("fewshot", "evaluate"): (HEADS,),
-        ("fewshot", "train"): (BACKBONES, HEADS),
+        ("fewshot", "train"): (HEADS,),
     }  # fmt: skip
     for names, known in tables.items():
         shown = help_of(*names)
@@ -155,3 +155,13 @@ def test_commands_of_before_are_still_understood(command: list[str], old: list[s
     result = CliRunner().invoke(cli.app, [*command, *old])
     assert "gone" in str(result.exception) or "gone" in result.output, result.output
     assert "No such option" not in result.output
+
+
+@pytest.mark.parametrize(
+    ("words", "wanted"),
+    [("onesdaug fewsh", "fewshot"), ("onesdaug augment --noise-l", "--noise-level"), ("onesdaug x y", "")],
+)
+def test_a_shell_completes_commands_and_flags(words: str, wanted: str) -> None:
+    asked = {"_ONESDAUG_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    result = CliRunner().invoke(cli.app, [], prog_name="onesdaug", env=asked)
+    assert not isinstance(result.exception, ImportError) and wanted in result.output

@@ -30,7 +30,9 @@ class _Commands(TyperGroup):
     """Knows its commands by name and line; the one that is called is then loaded."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, _, rest = super().resolve_command(ctx, args)
+        name, known, rest = super().resolve_command(ctx, args)
+        if known is None:  # a shell that completes words asks about ones that are no command
+            return name, known, rest
         loaded = typer.main.get_command(importlib.import_module(f"onesdaug.cli.{name}").app)
         loaded.name = name
         return name, loaded, rest

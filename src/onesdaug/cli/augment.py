@@ -23,18 +23,8 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 _OPERATOR, _SHAPE = "The operator (unset: the preset's value)", "Shape tweak"
 # the paper's names; the condition and the tweak as a whole have a switch each
-CONFIG = From(
-    AugmentConfig,
-    {
-        "guidance": "cfg",
-        "guidance_interval": "cfg-interval",
-        "image_scale": "ip-scale",
-        "condition": "ip-adapter",
-    },
-    panel=_OPERATOR,
-    without=("shape",),
-    partial=True,
-)
+_NAMES = {"guidance": "cfg", "guidance_interval": "cfg-interval", "image_scale": "ip-scale", "condition": "ip-adapter"}
+CONFIG = From(AugmentConfig, _NAMES, panel=_OPERATOR, without=("shape",), partial=True)
 TWEAK = From(ShapeTweak, {"perspective": "shape-aug-persp"}, prefix="shape-aug-", panel=_SHAPE, partial=True)
 GENERATOR = From(GeneratorOptions, {"name": "model"}, panel="Model and machine")
 

@@ -52,13 +52,8 @@ def doctor(
 
 def examine(root: Path | None) -> dict[str, Any]:
     """Everything the report says, as data."""
-    return {
-        "machine": _machine(),
-        "packages": _packages(),
-        "generators": _generators(),
-        "weights": _weights(),
-        "data": _data(root),
-    }
+    parts = {"machine": _machine(), "packages": _packages(), "generators": _generators(), "weights": _weights()}
+    return {**parts, "data": _data(root)}
 
 
 def _machine() -> dict[str, Any]:

@@ -24,20 +24,10 @@ from onesdaug.fewshot.recipes import (
 _OWN = ("lr", "scheduler", "step_size", "gamma")  # shared fields that are meta-training's alone, or told apart
 _SHARED = tuple(f.name for f in fields(Optimisation) if f.name not in _OWN)
 SHARED = From(Optimisation, {"eval_shots": "eval-shot"}, panel="Both stages", only=_SHARED, partial=True)
-PRETRAIN = From(
-    PretrainConfig,
-    {"lr": "pretrain-lr"},
-    panel="Pretraining",
-    without=(*_SHARED, *_OWN[1:], "backbone"),
-    partial=True,
-)
-META = From(
-    MetaConfig,
-    {"scheduler": "lr-scheduler", "use_euclidean": "use-euclidean/--use-cosine"},
-    panel="Meta-training",
-    without=(*_SHARED, "head"),
-    partial=True,
-)
+_OTHERS = (*_SHARED, *_OWN[1:], "backbone")
+PRETRAIN = From(PretrainConfig, {"lr": "pretrain-lr"}, panel="Pretraining", without=_OTHERS, partial=True)
+_NAMES = {"scheduler": "lr-scheduler", "use_euclidean": "use-euclidean/--use-cosine"}
+META = From(MetaConfig, _NAMES, panel="Meta-training", without=(*_SHARED, "head"), partial=True)
 
 
 @options
