@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from onesdaug import cli
-from onesdaug.cli.options import OUT_OF_TIME
+from onesdaug.cli.screen import OUT_OF_TIME
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.errors import ConfigError, DataError, OnesdaugError, WeightsMissing
 from onesdaug.generators.pocket.generator import locate

@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from onesdaug.cli.fewshot_train import train
-from onesdaug.cli.options import OUT_OF_TIME
+from onesdaug.cli.screen import OUT_OF_TIME
 from onesdaug.encoders.checkpoint import load_checkpoint
 
 app = typer.Typer()

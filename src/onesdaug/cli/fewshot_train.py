@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from onesdaug.cli.options import OUT_OF_TIME, From, options
+from onesdaug.cli.options import From, options
+from onesdaug.cli.screen import resumable
 from onesdaug.common.options import Device, MaxSeconds, Root
 from onesdaug.common.registry import BACKBONES, HEADS
 from onesdaug.fewshot.recipes import (
@@ -61,35 +63,25 @@ def train(
     second: Annotated[dict[str, Any], META],
 ) -> None:
     """Train a few-shot model; a killed run goes on where its state was last saved."""
-    import time
-
     import torch
 
     from onesdaug.data.registry import load_split
     from onesdaug.fewshot.meta import meta_train
     from onesdaug.fewshot.pretrain import pretrain
-    from onesdaug.training.loop import OutOfTime
 
     chosen = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    BACKBONES.check(backbone)
-    base = PretrainConfig(backbone=backbone)
-    start = replace(PAPER_FEAT if head == "feat" else PAPER_PROTONET, head=head)
-    if recipe == "released":  # made for this benchmark, else for another one with the same backbone and head
-        base = released_pretrain(data, backbone) or base
-        start = released_meta(data, backbone, head) or start
-    plain = replace(base, **shared, **first)
+    plain, episodic = _paper(backbone, head) if recipe == "paper" else _released(data, backbone, head)
+    plain = replace(plain, **shared, **first)
     from_scratch: dict[str, Any] = {"fix_bn": False} if stage == "meta" and init is None else {}
-    episodic = replace(start, **shared, **(from_scratch | second))
+    episodic = replace(episodic, **shared, **(from_scratch | second))
     fitted: dict[str, Any] = {name: None for name in ("temperature", "temperature2") if getattr(episodic, name) == 0}
     episodic = replace(episodic, **fitted)
-
-    train_set = load_split(data, "train", root, cache=cache)
-    val_set = load_split(data, "val", root, cache=cache)
+    train_set, val_set = (load_split(data, split, root, cache=cache) for split in ("train", "val"))
     common: dict[str, Any] = {
         "data_name": data, "device": chosen, "half": half,
         "deadline": None if max_seconds is None else time.monotonic() + max_seconds,
     }  # fmt: skip
-    try:
+    with resumable():
         begin: Path | str = init or backbone
         if stage in ("pretrain", "all"):
             begin = output if stage == "pretrain" else output.with_name(f"{output.name}-pretrained")
@@ -101,6 +93,14 @@ def train(
         if stage in ("meta", "all"):
             card = meta_train(episodic, begin, train_set, val_set, output, **common)
             typer.echo(f"{output}: validation {card['validation']['score']:.2f} %, {card['seconds']} s")
-    except OutOfTime as late:
-        typer.echo(f"{late}: run the same command again to go on", err=True)
-        raise typer.Exit(OUT_OF_TIME) from late
+
+
+def _paper(backbone: str, head: str) -> tuple[PretrainConfig, MetaConfig]:
+    BACKBONES.check(backbone)
+    return PretrainConfig(backbone=backbone), replace(PAPER_FEAT if head == "feat" else PAPER_PROTONET, head=head)
+
+
+def _released(data: str, backbone: str, head: str) -> tuple[PretrainConfig, MetaConfig]:
+    """Made for this benchmark, else for another one with the same backbone and head, else the paper's."""
+    plain, episodic = _paper(backbone, head)
+    return released_pretrain(data, backbone) or plain, released_meta(data, backbone, head) or episodic

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from onesdaug.cli.options import OUT_OF_TIME, options, spelling
+from onesdaug.cli.options import options, spelling
+from onesdaug.cli.screen import resumable
 from onesdaug.common.options import Device, MaxSeconds, Root
 from onesdaug.errors import ConfigError
 
@@ -62,37 +63,39 @@ def train(
     from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.data.registry import BENCHMARKS, load_split
     from onesdaug.generators.pocket import training
-    from onesdaug.generators.pocket.generator import load_weights, locate
-    from onesdaug.generators.pocket.recipe import RECIPES, SMOKE
-    from onesdaug.training.loop import OutOfTime
 
     out = output.absolute()  # `-o pocket` is a folder here, not the embedded generator
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
-    chosen = {**RECIPES, "smoke": SMOKE}[recipe]
-    if fixed_steps:
-        chosen = chosen.without_budget()
-    start = None
-    if recipe == "pocket-imagenet":
-        start = locate(init or "pocket")
-        load_weights(start)  # what is wrong with it is said before the images are read
-    elif init is not None:
-        raise ConfigError(f"recipe {recipe} trains every part itself: --init is for pocket-imagenet")
+    chosen, start = _recipe(recipe, init, fixed_steps)
     place = pick_device(device)
     _check_free(out)
     images = load_split(data, "train", root)
     if _finished(out, chosen, images):
         log.info(f"{out}: done already")
     else:
-        try:
+        with resumable():
             training.train(
                 chosen, images, out, init=start, device=place, deadline=deadline,
                 data_name=data if data in BENCHMARKS else Path(data).expanduser().resolve().name,
                 facts={"machine": describe_machine(place), "commit": commit()},
             )  # fmt: skip
-        except OutOfTime as late:
-            log.info(f"{late}: run the same command again to go on")
-            raise typer.Exit(OUT_OF_TIME) from late
     info(str(out))
+
+
+def _recipe(name: RecipeName, init: str | None, fixed_steps: bool) -> tuple[Recipe, Path | None]:
+    """The recipe, and the folder of the generator it starts from."""
+    from onesdaug.generators.pocket.generator import load_weights, locate
+    from onesdaug.generators.pocket.recipe import RECIPES, SMOKE
+
+    chosen = {**RECIPES, "smoke": SMOKE}[name]
+    chosen = chosen.without_budget() if fixed_steps else chosen
+    if name == "pocket-imagenet":
+        start = locate(init or "pocket")
+        load_weights(start)  # what is wrong with it is said before the images are read
+        return chosen, start
+    if init is not None:
+        raise ConfigError(f"recipe {name} trains every part itself: --init is for pocket-imagenet")
+    return chosen, None
 
 
 @app.command(context_settings=spelling())

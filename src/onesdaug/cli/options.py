@@ -20,8 +20,6 @@ from pydantic.fields import FieldInfo
 
 from onesdaug.errors import ConfigError
 
-OUT_OF_TIME = 3  # exit code where --max-seconds came first; the same command goes on
-
 
 @dataclass(frozen=True, eq=False)
 class From:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import Field
 
 from onesdaug.augment.presets import PRESETS
 from onesdaug.cli.options import From, options, spelling
@@ -17,14 +18,35 @@ from onesdaug.errors import ConfigError
 from onesdaug.vlm.settings import Asking, Contrast, EndpointOptions, LocalOptions, Scoring
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from onesdaug.augment.config import AugmentConfig
+    from onesdaug.vlm.model import Model
     from onesdaug.vlm.run import Job
     from onesdaug.vlm.score import PopeResults
     from onesdaug.vlm.transcript import Record
 
+    Found = tuple[dict[str, Any], Callable[[], Model]]  # what decides the answers, and how to get the model
+
 app = typer.Typer(add_completion=False)
-_VIEWS, _ASKING, _MACHINE = "Views", "Asking and scoring", "Model and machine"
+_ASKING, _MACHINE = "Asking and scoring", "Model and machine"
 LLAVA = "llava-hf/llava-1.5-7b-hf"
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """How views are made."""
+
+    model: Annotated[str | None, Field(description=f"Who draws them: {GENERATORS.choices()} (else sd15)")] = None
+    preset: Annotated[
+        str | None, Field(description=f"Settings by name (else vlm; pocket: its own): {', '.join(PRESETS)}")
+    ] = None
+    ip_repo: Annotated[str, Field(description="Where the IP-Adapter weights are")] = IP_REPO
+    shape_aug: Annotated[bool, Field(description="Tweak the shape first")] = True
+    views: Annotated[Path | None, Field(description="Where views are kept (else OUT/views); runs may share it")] = None
+
+
+DRAWING = From(Drawing, panel="Views")
 ASKING = From(Asking, {"decodings": "decoding"}, panel=_ASKING)
 SCORING = From(Scoring, {"original_weight": "orig-logit-weight", "view_weight": "aug-logit-weight"}, panel=_ASKING)
 CONTRAST = From(Contrast, prefix="vcd-", panel=_ASKING, partial=True)
@@ -45,24 +67,8 @@ def pope(
     ] = None,
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image; 0 asks about the original alone.")] = 4,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions.")] = None,
-    model: Annotated[
-        str | None, typer.Option(rich_help_panel=_VIEWS, help=f"Who draws them: {GENERATORS.choices()} (else sd15).")
-    ] = None,
+    drawing: Annotated[Drawing, DRAWING],
     generator: Annotated[str | None, typer.Option(hidden=True)] = None,
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_VIEWS, help=f"Settings by name (else vlm; pocket: its own): {', '.join(PRESETS)}."
-        ),
-    ] = None,
-    ip_repo: Annotated[str, typer.Option(rich_help_panel=_VIEWS, help="Where the IP-Adapter weights are.")] = IP_REPO,
-    shape_aug: Annotated[
-        bool, typer.Option("--shape-aug/--no-shape-aug", rich_help_panel=_VIEWS, help="Tweak the shape first.")
-    ] = True,
-    views: Annotated[
-        Path | None,
-        typer.Option(rich_help_panel=_VIEWS, help="Where views are kept (else OUT/views); runs may share it."),
-    ] = None,
     asking: Annotated[Asking, ASKING],
     scoring: Annotated[Scoring, SCORING],
     vcd: Annotated[
@@ -72,13 +78,6 @@ def pope(
     contrast: Annotated[dict[str, Any], CONTRAST],
     device: Annotated[Device, typer.Option(rich_help_panel=_MACHINE)] = "auto",
     local: Annotated[dict[str, Any], LOCAL],
-    endpoint: Annotated[
-        str | None,
-        typer.Option(
-            rich_help_panel=_MACHINE,
-            help="Ask an OpenAI-compatible server, e.g. http://host:8000/v1; its key comes from OPENAI_API_KEY.",
-        ),
-    ] = None,
     remote: Annotated[dict[str, Any], ENDPOINT],
 ) -> None:
     """Ask a frozen vision-language model about images and K views of each, and combine the answers.
@@ -87,26 +86,18 @@ def pope(
     again to go on after an interruption; other parsers, rules and weights are then scored without asking again.
     Exit code 0: all good; 1: some questions got no answer; 2: wrong settings; 130: interrupted.
     """
-    from onesdaug.vlm.model import find_model
     from onesdaug.vlm.questions import check_images, read_questions
     from onesdaug.vlm.run import Headline, Job
 
-    vlm, model = _words(vlm, model, generator, k, endpoint)
+    vlm, model = _words(vlm, drawing.model, generator, k, remote.get("endpoint"))
     asked = read_questions(questions, limit)
     check_images(asked, images)  # before the model's files are looked for
-    if endpoint is None:
+    if "endpoint" not in remote:
         _refuse(ENDPOINT, remote, "are for an --endpoint")
-        if vcd is False:
-            _refuse(CONTRAST, contrast, "do nothing with --no-vcd")
-        with_vcd = None if vcd is False else Contrast(**contrast)
-        about, load = find_model(vlm, asking, with_vcd, device=device, **local)
+        about, load = _local(vlm, asking, vcd, contrast, {"device": device, **local})
     else:
-        why = "need the model's logits, which no endpoint gives"
-        _refuse(CONTRAST, contrast, why)
-        if vcd:
-            raise ConfigError(f"--vcd would {why}; leave it out")
         _refuse(LOCAL, local, "are the server's own business")
-        about, load = find_model(vlm, asking, endpoint=endpoint, **remote)
+        about, load = _endpoint(vlm, asking, vcd, contrast, remote)
     job = Job(
         questions=asked,
         images=images,
@@ -117,9 +108,9 @@ def pope(
         k=k,
         seed=asking.seed,
         generator=model,
-        ip_repo=ip_repo,
-        config=_config(model, preset, shape_aug) if k else None,
-        store=views,
+        ip_repo=drawing.ip_repo,
+        config=_config(model, drawing.preset, drawing.shape_aug) if k else None,
+        store=drawing.views,
         device=device,
     )
     raise typer.Exit(_run(job))
@@ -133,6 +124,24 @@ def _words(vlm: str | None, model: str | None, generator: str | None, k: int, en
     if vlm is None and model is not None and (k == 0 or endpoint is not None or not drawing):
         raise ConfigError(f"--model {model} is the generator that draws the views; say with --vlm who is asked")
     return vlm or LLAVA, model or "sd15"
+
+
+def _local(vlm: str, asking: Asking, vcd: bool | None, contrast: dict[str, Any], how: dict[str, Any]) -> Found:
+    from onesdaug.vlm.model import find_model
+
+    if vcd is False:
+        _refuse(CONTRAST, contrast, "do nothing with --no-vcd")
+    return find_model(vlm, asking, None if vcd is False else Contrast(**contrast), **how)
+
+
+def _endpoint(vlm: str, asking: Asking, vcd: bool | None, contrast: dict[str, Any], how: dict[str, Any]) -> Found:
+    from onesdaug.vlm.model import find_model
+
+    why = "need the model's logits, which no endpoint gives"
+    _refuse(CONTRAST, contrast, why)
+    if vcd:
+        raise ConfigError(f"--vcd would {why}; leave it out")
+    return find_model(vlm, asking, **how)
 
 
 def _refuse(source: From, given: dict[str, Any], why: str) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
+
+import typer
 
 from onesdaug.common.progress import console, printable
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["console", "printable", "results", "show_error"]
+__all__ = ["OUT_OF_TIME", "console", "printable", "results", "resumable", "show_error"]
+OUT_OF_TIME = 3  # exit code where --max-seconds came first; the same command goes on
 
 
 def results(width: int = 120) -> Console:
@@ -23,3 +28,15 @@ def results(width: int = 120) -> Console:
 def show_error(text: str) -> None:
     """One red line (or one per field) on stderr."""
     console().print(f"error: {printable(text)}", style="red", markup=False)
+
+
+@contextmanager
+def resumable() -> Iterator[None]:
+    """A training that stops because --max-seconds are over has an exit code of its own."""
+    from onesdaug.training.loop import OutOfTime
+
+    try:
+        yield
+    except OutOfTime as late:
+        typer.echo(f"{late}: run the same command again to go on", err=True)
+        raise typer.Exit(OUT_OF_TIME) from late

@@ -73,6 +73,12 @@ class LocalOptions:
 class EndpointOptions:
     """Of a server that is asked."""
 
+    endpoint: Annotated[
+        str | None,
+        Field(
+            description="Ask an OpenAI-compatible server, e.g. http://host:8000/v1; its key comes from OPENAI_API_KEY"
+        ),
+    ] = None
     timeout: Annotated[float, Field(gt=0, description="Endpoint: seconds per request (else 60)")] = 60.0
     retries: Annotated[int, Field(ge=0, description="Endpoint: further tries (else 5)")] = 5
     workers: Annotated[int, Field(ge=1, description="Endpoint: requests at a time (else 4)")] = 4
