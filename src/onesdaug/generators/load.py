@@ -50,10 +50,10 @@ def find_generator(source: str | Path) -> Any:
 def load_generator(
     source: str | Path, *, device: str | torch.device = "auto", compile: Compile = "off", **options: Any
 ) -> Generator | None:
-    """The generator, compiled as asked; None for `shape`. Options are those of `DEFAULTS`."""
+    """The generator, compiled as asked; None for `shape`. Options: `DEFAULTS`, or its own."""
     check_compile(compile, pick_device(device))
     found = find_generator(source)
-    given = {name: value for name, value in options.items() if value != DEFAULTS[name]}
+    given = {name: value for name, value in options.items() if value != DEFAULTS.get(name)}
     takes = found.options if _is_class(found) else ()
     if "ip_adapter" not in takes:
         given.pop("ip_adapter", None)  # where there is no adapter to leave out, the operator asks for no condition
