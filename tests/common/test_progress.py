@@ -37,7 +37,7 @@ def test_lines_without_a_terminal(quick: None, monkeypatch: pytest.MonkeyPatch) 
     told = io.StringIO()
     monkeypatch.setattr(sys, "stderr", told)
     with shown():
-        assert wait_for("at work\n", told).startswith("at work\n")  # before the loop begins
+        assert wait_for("still working\n", told).startswith("still working\n")  # before the loop begins
         told_in_a_loop(told)
     after = told.getvalue()
     time.sleep(0.15)
@@ -84,3 +84,8 @@ def test_bars_on_a_terminal_leave_messages_whole(monkeypatch: pytest.MonkeyPatch
             outer.advance()
     shown_at_the_end = told.getvalue()
     assert shown_at_the_end.count("a line between the bars") == 4 and "4/4" in shown_at_the_end
+
+
+def test_messages_hold_only_characters(caplog: pytest.LogCaptureFixture) -> None:
+    log.warning("cannot read %s", "name-\udc80.png")
+    assert caplog.messages == ["cannot read name-?.png"]

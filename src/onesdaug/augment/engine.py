@@ -8,7 +8,6 @@ captured must be the same every time: fixed shapes, no number fetched from the d
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from functools import cached_property
 from threading import Lock
@@ -16,10 +15,10 @@ from typing import Any
 
 import torch
 
+from onesdaug.common.progress import log
 from onesdaug.generators.base import Generator
 from onesdaug.generators.speed import Compile
 
-log = logging.getLogger("onesdaug")
 Function = Callable[..., torch.Tensor]
 Captured = tuple[Any, list[torch.Tensor], torch.Tensor]  # the graph, its inputs, its output
 

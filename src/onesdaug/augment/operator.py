@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from onesdaug.augment.source import ViewSource
 from onesdaug.augment.stages import Memo, RowTask, Stages, check_finite
 from onesdaug.common.devices import is_out_of_memory, peak_memory_mb, pick_device, reset_peak_memory
 from onesdaug.common.options import IP_REPO
+from onesdaug.common.progress import log
 from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch
 from onesdaug.errors import ConfigError
@@ -33,7 +33,7 @@ from onesdaug.generators.speed import Compile
 
 __all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset"]
 
-log = logging.getLogger("onesdaug")
+
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
 T = TypeVar("T")
 

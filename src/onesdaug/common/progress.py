@@ -27,6 +27,15 @@ def printable(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+def _only_printable(record: logging.LogRecord) -> bool:
+    """Whoever else listens to the logger, a file for instance, may not take such names either."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
+
+
+log.addFilter(_only_printable)
+
+
 def console() -> Console:
     """Rich on stderr; long lines are left to the terminal, because a wrapped path cannot be copied."""
     from rich.console import Console
@@ -130,7 +139,7 @@ class _Screen(logging.Handler):
             if console().is_terminal:
                 return
             if time.monotonic() - self.told >= EVERY:
-                self.write(self.active[-1].line() if self.active else "at work")
+                self.write(self.active[-1].line() if self.active else "still working")
 
     @contextmanager
     def showing(self, made: Progress) -> Iterator[None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -10,12 +9,11 @@ import torch
 
 from onesdaug.common.devices import pick_device
 from onesdaug.common.options import IP_REPO
+from onesdaug.common.progress import log
 from onesdaug.common.registry import GENERATORS
 from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing
 from onesdaug.generators.base import Generator
 from onesdaug.generators.speed import Compile, check_compile, start_workers
-
-log = logging.getLogger("onesdaug")
 
 # what can be asked of a generator when it is loaded, with the value that asks for nothing; each declares its own
 DEFAULTS: dict[str, Any] = {

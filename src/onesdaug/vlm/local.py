@@ -6,7 +6,6 @@ it answers in every decoding, and VCD costs one more pass over the noised images
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from onesdaug.common.devices import is_out_of_memory, pick_device, pick_dtype
 from onesdaug.common.hub import find, fingerprint, how_to_get, loading, name_of
+from onesdaug.common.progress import log
 from onesdaug.errors import ConfigError, WeightsMissing
 from onesdaug.vlm.model import Replies, Reply, stream, word_of
 from onesdaug.vlm.settings import Asking, Contrast
@@ -34,7 +34,7 @@ from onesdaug.vlm.vcd import (
 if TYPE_CHECKING:
     from PIL import Image
 
-log = logging.getLogger("onesdaug")
+
 Processor = Callable[[Tensor, Tensor], Tensor]
 PROMPTS = ("template", "llava", "vcd")
 # The Vicuna preamble LLaVA-1.5 was trained with and VCD's scripts send; the hub's template leaves it out

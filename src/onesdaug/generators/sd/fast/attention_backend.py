@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import logging
 import time
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-log = logging.getLogger("onesdaug")
+from onesdaug.common.progress import log
+
 _EXACT = ("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION")
 _RUNS = 10
 
