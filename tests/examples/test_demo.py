@@ -18,10 +18,10 @@ from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import BankInfo, FeatureBank
 from onesdaug.fewshot.evaluate import Task
 from onesdaug.report import strings
-from onesdaug.report.panels import panels_of
 from onesdaug.report.result import read_result
 from onesdaug.studies.kinds.demo.banks import evaluate_folder
 from onesdaug.studies.kinds.demo.photographs import sample_files
+from onesdaug.studies.kinds.fewshot.panels import panels_of
 from onesdaug.studies.spec import load_study
 from tests.conftest import make_image
 

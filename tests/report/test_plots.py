@@ -10,14 +10,14 @@ from xml.etree import ElementTree
 import pytest
 
 from onesdaug.errors import ConfigError
-from onesdaug.report import plots_views
 from onesdaug.report.figures import Chart, drawn
-from onesdaug.report.panels import panels, series_name
-from onesdaug.report.plots_ablation import noise_curve, parts_plot
-from onesdaug.report.plots_theory import class_gains, norm_histogram, plane, simulation_plot
-from onesdaug.report.plots_time import time_plot
 from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import points
+from onesdaug.studies.kinds.efficiency import time_plot
+from onesdaug.studies.kinds.fewshot import plots as plots_views
+from onesdaug.studies.kinds.fewshot.panels import panels, series_name
+from onesdaug.studies.kinds.fewshot.plots import noise_curve, parts_plot
+from onesdaug.studies.kinds.theory.plots import class_gains, norm_histogram, plane, simulation_plot
 from tests.report import example
 from tests.report.structure import titles, top_left
 

@@ -10,7 +10,12 @@ from rich.console import Console
 
 from onesdaug.report import strings
 from onesdaug.report.claims import by_verdict, came_out, tally
-from onesdaug.report.panels import (
+from onesdaug.report.records import Claim, Instance
+from onesdaug.report.table import Entry, Line, Table, plain, to_csv, to_latex, to_markdown
+from onesdaug.report.terminal import to_rich
+from onesdaug.statistics import Paired, Summary, paired
+from onesdaug.studies.kinds.efficiency import timing_table
+from onesdaug.studies.kinds.fewshot.panels import (
     Panel,
     generator_mark,
     implied_episodes,
@@ -19,11 +24,6 @@ from onesdaug.report.panels import (
     panels,
     told_episodes,
 )
-from onesdaug.report.records import Claim, Instance
-from onesdaug.report.table import Entry, Line, Table, plain, to_csv, to_latex, to_markdown
-from onesdaug.report.terminal import to_rich
-from onesdaug.statistics import Paired, Summary, paired
-from onesdaug.studies.kinds.efficiency import timing_table
 from onesdaug.studies.kinds.fewshot.tables import QUOTED, beside_others, glance, grid, in_full
 from onesdaug.studies.kinds.pope import answer_table
 from onesdaug.studies.kinds.theory.tables import simulation_table, theory_tables

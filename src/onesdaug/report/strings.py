@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from onesdaug.report.records import CONDITION_ALONE, Gain, Paper, Theory
+from onesdaug.report.records import Gain, Paper
 from onesdaug.report.table import Entry
 from onesdaug.statistics import Paired, Summary
 
@@ -16,15 +16,6 @@ _DATA = {"miniimagenet": "miniImageNet", "tieredimagenet": "tieredImageNet", "cu
 def data_name(name: str) -> str:
     """Benchmarks as papers spell them, wherever they stand: "miniimagenet 1-shot" too."""
     return re.sub(rf"\b({'|'.join(_DATA)})\b", lambda found: _DATA[found[1]], name)
-
-
-def theory_name(entry: Theory) -> str:
-    how = entry.label if entry.label == CONDITION_ALONE else f"noise {entry.noise_level:g}"
-    return f"{entry.classifier} · {entry.generator}, {how}"
-
-
-def setting(entry: Theory) -> str:
-    return f"{data_name(entry.data)}, {entry.shot}-shot, K = {entry.k}"
 
 
 def signed(value: float, digits: int = 2) -> str:

@@ -12,14 +12,14 @@ from pathlib import Path
 
 from onesdaug.augment.operator import default_preset
 from onesdaug.errors import OnesdaugError
-from onesdaug.report.panels import panels, shared_episodes
 from onesdaug.report.parts import Note, Part, Plot, SideBySide
-from onesdaug.report.plots_ablation import parts_plot
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.kinds.demo.banks import TASK, DemoBanks, describe_folder, evaluate_folder
 from onesdaug.studies.kinds.demo.photographs import make_photographs
+from onesdaug.studies.kinds.fewshot.panels import panels, shared_episodes
+from onesdaug.studies.kinds.fewshot.plots import parts_plot
 from onesdaug.studies.kinds.fewshot.tables import in_full
 from onesdaug.studies.provenance import Facts
 from onesdaug.studies.spec import Study

@@ -10,10 +10,7 @@ from pydantic import model_validator
 
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.fewshot.evaluate import Task, ViewUse
-from onesdaug.report.panels import Panel, panels, series_name, shared_episodes, told_episodes
 from onesdaug.report.parts import Folded, InText, Note, OnPage, Part, Plot, SideBySide
-from onesdaug.report.plots_ablation import noise_curve, parts_plot
-from onesdaug.report.plots_views import gain_over_k, gain_scale, heat_map
 from onesdaug.report.records import CONDITION_ALONE, OPERATOR, Cell, CellKind, Literature, Paper
 from onesdaug.report.result import StudyResult
 from onesdaug.statistics import Paired, mean_ci, paired
@@ -21,6 +18,8 @@ from onesdaug.studies.banks import BankRequest, requests
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.kinds.fewshot.claims import ClaimSpec, EpisodeScores, Scores, weigh
+from onesdaug.studies.kinds.fewshot.panels import Panel, panels, series_name, shared_episodes, told_episodes
+from onesdaug.studies.kinds.fewshot.plots import gain_over_k, gain_scale, heat_map, noise_curve, parts_plot
 from onesdaug.studies.kinds.fewshot.tables import beside_others, glance, grid, in_full
 from onesdaug.studies.spec import BASELINE, TRADITIONAL, FeatureStudy, SpecModel, ViewRow
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from onesdaug.report.panels import Panel, Series, mark, panels, series_name
 from onesdaug.report.records import CONDITION_ALONE, Cell
 from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import accuracy, data_name, direction, of_accuracy, of_gain, paper, relative, signed
 from onesdaug.report.table import Entry, Line, Table
+from onesdaug.studies.kinds.fewshot.panels import Panel, Series, mark, panels, series_name
 
 QUOTED = "Others, as quoted by the paper, not run here"
 

@@ -14,15 +14,15 @@ from onesdaug.augment.config import AugmentConfig
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.evaluate import Task, ViewUse
 from onesdaug.report.parts import Bullets, Columns, Folded, InText, OnPage, Part, Plot, SideBySide
-from onesdaug.report.plots_theory import class_gains, norm_histogram, plane, simulation_plot
 from onesdaug.report.records import Gain, Gaps, Histogram, Simulation, Theory
 from onesdaug.report.result import StudyResult
-from onesdaug.report.strings import points, setting, theory_name
+from onesdaug.report.strings import points
 from onesdaug.studies.banks import BankRequest, requests
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.kinds.fewshot import label_of
-from onesdaug.studies.kinds.theory.tables import gain_table, simulation_table, theory_tables
+from onesdaug.studies.kinds.theory.plots import class_gains, norm_histogram, plane, simulation_plot
+from onesdaug.studies.kinds.theory.tables import gain_table, setting, simulation_table, theory_name, theory_tables
 from onesdaug.studies.spec import FeatureStudy
 
 BINS = 40

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from onesdaug.report.panels import generator_mark
-from onesdaug.report.records import Gain, Simulation, Theory
+from onesdaug.report.records import CONDITION_ALONE, Gain, Simulation, Theory
 from onesdaug.report.result import StudyResult
-from onesdaug.report.strings import percent, points, setting, signed, small, theory_name
-from onesdaug.report.table import Entry, Line, Table
+from onesdaug.report.strings import data_name, percent, points, signed, small
+from onesdaug.report.table import Entry, Line, Table, generator_mark
 from onesdaug.statistics import Summary
 
 Column = Callable[[Theory], str]
@@ -25,6 +24,15 @@ def theory_tables(result: StudyResult) -> list[Table]:
     )
     risk = _table(*RISK, entries)
     return [risk.with_note(f"{risk.note} {off}"), _table(*RADIUS, entries), *gaps, _table(*VIEWS, entries)]
+
+
+def theory_name(entry: Theory) -> str:
+    how = entry.label if entry.label == CONDITION_ALONE else f"noise {entry.noise_level:g}"
+    return f"{entry.classifier} · {entry.generator}, {how}"
+
+
+def setting(entry: Theory) -> str:
+    return f"{data_name(entry.data)}, {entry.shot}-shot, K = {entry.k}"
 
 
 def _table(title: str, columns: Mapping[str, Column], note: str, entries: Sequence[Theory]) -> Table:

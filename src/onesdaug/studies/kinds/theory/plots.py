@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from onesdaug.report.figures import COLOURS, DASHED, SHAPES, ZERO, Chart, Look, drawn, look, looks, tell
-from onesdaug.report.panels import generator_mark
 from onesdaug.report.plot import Dot, dot_rows
 from onesdaug.report.records import Gain, Simulation, Theory
-from onesdaug.report.strings import points, setting, signed, small, theory_name
+from onesdaug.report.strings import points, signed, small
+from onesdaug.report.table import generator_mark
+from onesdaug.studies.kinds.theory.tables import setting, theory_name
 
 _MANY = 24  # classes; of more, the best and the worst halves of so many
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from onesdaug.report.records import CONDITION_ALONE, OPERATOR, Cell
 from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import data_name
+from onesdaug.report.table import generator_mark
 
 TRADITIONAL = "crop-flip"  # the row that stands for traditional test-time augmentation
 Series = tuple[str, str]  # row, generator
-_KNOWN = ("pocket", "pocket-imagenet", "sd15")  # each has one colour on every page
 
 
 @dataclass(frozen=True)
@@ -121,15 +120,6 @@ def panels_of(cells: Iterable[Cell]) -> list[Panel]:
 def mark(cell: Cell) -> str:
     """The class that colours a cell's row and its dot."""
     return generator_mark(cell.generator) if cell.kind == "generative" else cell.kind
-
-
-def generator_mark(generator: str) -> str:
-    place = (
-        _KNOWN.index(generator)
-        if generator in _KNOWN
-        else len(_KNOWN) + zlib.crc32(generator.encode("utf-8", "replace")) % 3
-    )
-    return f"g{place}"
 
 
 def noise_level(cell: Cell, settings: str) -> float | None:
