@@ -29,12 +29,12 @@ def list_studies() -> None:
     """Every study with the part of the paper it repeats."""
     from rich.table import Table
 
-    from onesdaug.studies.spec import DEMO, load_study, names
+    from onesdaug.studies.spec import DEMO, names, read_study
 
     table = Table("study", "paper", "content")
     for name in (*names(), DEMO):
-        study = load_study(name)
-        table.add_row(name, study.paper, study.title)
+        study = read_study(name)
+        table.add_row(name, study["paper"], study["title"])
     results_screen(140).print(table)
     typer.echo(
         "run some:  onesdaug study run main grid ablation theory -o studies    run all:  onesdaug study run all"

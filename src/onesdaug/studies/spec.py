@@ -117,11 +117,8 @@ def names() -> tuple[str, ...]:
     return ORDER
 
 
-@cache
-def load_study(name: str) -> Any:
-    """A study by name, or a user's own file (`mine.toml`); what its kind makes of it (a subclass of `Study`)."""
-    from onesdaug.studies.kind import kind_named
-
+def read_study(name: str) -> dict[str, Any]:
+    """The keys of a study by name, or of a user's own file (`mine.toml`), as they stand there."""
     built_in = files("onesdaug.studies").joinpath(f"{name}.toml")
     if Path(name).name == name and built_in.is_file():
         text, shown = built_in.read_text(encoding="utf-8"), f"{name}.toml"
@@ -134,11 +131,21 @@ def load_study(name: str) -> Any:
             f"there is no study {name!r}; studies are {', '.join((*ORDER, DEMO))}, or a file NAME.toml of your own"
         )
     try:
-        given = {"name": Path(shown).stem, **tomllib.loads(text)}
-        return kind_named(str(given.get("kind", "fewshot"))).spec(**given)
+        return {"name": Path(shown).stem, **tomllib.loads(text)}
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{shown} is not TOML: {error}") from error
+
+
+@cache
+def load_study(name: str) -> Any:
+    """What its kind makes of a study (a subclass of `Study`)."""
+    from onesdaug.studies.kind import kind_named
+
+    given = read_study(name)
+    try:
+        return kind_named(str(given.get("kind", "fewshot"))).spec(**given)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(str(part) for part in first["loc"])
+        shown = name if name.endswith(".toml") else f"{name}.toml"
         raise ConfigError(f"{shown}: {place + ': ' if place else ''}{first['msg']}") from error
