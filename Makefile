@@ -21,7 +21,7 @@ lint: $(STAMP)
 	$(BIN)/lint-imports
 
 test: lint
-	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2
+	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 --dist worksteal
 
 # a headless Chromium for tests/report/test_browser.py, where none is installed (node >= 20.11)
 browser:
