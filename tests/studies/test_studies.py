@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from contextlib import suppress
+from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 
 import pytest
 
 from onesdaug.report.result import StudyResult, read_result
+from onesdaug.studies.banks import requests
+from onesdaug.studies.context import Missing, StudyContext
 from onesdaug.studies.run import Outcome, run
 from onesdaug.studies.spec import load_study
 from tests.studies.world import CLASSES, IMAGES, World
@@ -122,24 +127,40 @@ def test_ablation(world: World, tmp_path: Path) -> None:
 
 
 def test_views_are_drawn_over_and_over_for_the_headline(world: World, tmp_path: Path) -> None:
-    """Three seeds of views, each its own bank; intervals cover seeds and episodes."""
-    result = only(run(["headline"], world.settings(tmp_path / "work"), tmp_path, ""))
-    assert {(c.data, c.classifier) for c in result.cells} == {
-        ("miniimagenet", "ProtoNet-Res12"),
-        ("miniimagenet", "FEAT-Res12"),
-        ("cub", "ProtoNet-ConvNet"),
-        ("cub", "FEAT-ConvNet"),
-    }
+    """Three seeds of views, each its own bank; intervals cover seeds and episodes. One shot and one view will do."""
+    short = (files("onesdaug.studies") / "headline.toml").read_text(encoding="utf-8")
+    for long, cut in (
+        ("shots = [1, 5]", "shots = [1]"),
+        ("uses = [[3, 3]]", "uses = [[1, 1]]"),
+        ('"miniimagenet", ', ""),
+    ):
+        assert long in short
+        short = short.replace(long, cut)
+    (tmp_path / "short.toml").write_text(short)
+    settings = world.settings(tmp_path / "work", per_class=16)
+    result = only(run([str(tmp_path / "short.toml")], settings, tmp_path, ""))
+    assert {(c.data, c.classifier) for c in result.cells} == {("cub", "ProtoNet-ConvNet"), ("cub", "FEAT-ConvNet")}
     for cell in result.cells:
         drawn = cell.kind != "baseline"
         assert cell.accuracy.seeds == (3 if drawn else 1) and cell.accuracy.n == 12
         assert cell.gain is None or cell.gain.seeds == 3
     assert result.made.seeds == {"views": [0, 1, 2], "episodes": 0}
     banks = list((tmp_path / "work" / "banks").iterdir())
-    assert len(banks) == 4 * 4 * 3  # classifiers, rows, seeds
-    one = only(run(["main"], world.settings(tmp_path / "work"), tmp_path, ""))  # takes the first seed up
-    assert len(list((tmp_path / "work" / "banks").iterdir())) == len(banks)
+    assert len(banks) == 2 * 4 * 3  # classifiers, rows, seeds
+    one = only(run([str(tmp_path / "short.toml")], replace(settings, seeds=1), tmp_path, ""))
+    assert len(list((tmp_path / "work" / "banks").iterdir())) == len(banks)  # the first seed is taken up
     assert all(cell.accuracy.seeds == 1 for cell in one.cells)
+
+
+def test_the_headline_shares_the_banks_of_the_tables(world: World) -> None:
+    context = StudyContext(world.settings())
+    wanted: dict[str, set[Path]] = {"headline": set(), "main": set()}
+    for name, paths in wanted.items():
+        for request in requests(load_study(name), context):
+            with suppress(Missing):  # the small world has neither tieredImageNet nor every checkpoint
+                paths.add(context.banks.path(request))
+    assert wanted["main"] < wanted["headline"]
+    assert len(wanted["headline"]) == 4 * 4 * 3  # classifiers on both benchmarks, rows, seeds
 
 
 def test_a_preset_that_draws_from_the_condition_alone_is_called_so(world: World, tmp_path: Path) -> None:
