@@ -91,7 +91,8 @@ def _show(result: StudyResult, screen: Console) -> None:
     from onesdaug.report.terminal import print_parts
     from onesdaug.studies.kind import shown_by
 
-    screen.print(f"{result.study} ({result.paper}): {result.title}", style="bold", markup=False)
+    place = "" if result.paper == "none" else f" ({result.paper})"
+    screen.print(f"{result.study}{place}: {result.title}", style="bold", markup=False)
     print_parts(shown_by(result), screen)
     for line in (*result.notes, *(f"{claim.verdict}: {claim.says}" for claim in result.claims)):
         screen.print(line, markup=False)

@@ -112,8 +112,8 @@ def parts_plot(panel: Panel) -> str:
         dots = [Dot(100 * c.gain.difference, points(c.gain), mark(c), 100 * c.gain.ci95) for c in cells if c.gain]
         paper = next((gain for cell in cells if (gain := panel.paper_gain(cell)) is not None), None)
         dots += [Dot(paper, f"the paper {signed(paper)}", "paper")] if paper is not None else []
-        name = panel.method(cells[0])
-        rows.append((name if len(cells) == 1 else name.replace(f" · {cells[0].generator}", ""), dots))
+        # the legend names the generators: with them, long names would run into the numbers
+        rows.append((panel.method(cells[0]).replace(f" · {cells[0].generator}", ""), dots))
     marks = [(name, generator_mark(name)) for name in panel.generators]
     if marks and any(cell.kind == "traditional" for cell in panel.cells):
         marks.append(("traditional", "traditional"))
