@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tarfile
 import time
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,7 +75,23 @@ def take(folder: Path, work: Path) -> None:
     for wheel in sorted((work / "wheels").glob("*.whl")):
         shutil.unpack_archive(wheel, work / "site", "zip")
     shutil.rmtree(work / "wheels", ignore_errors=True)
+    for package in sorted((work / "repo" / "packages").glob("*/pyproject.toml")):
+        register(package, work / "site")
     print(sorted(path.name for path in work.iterdir()))
+
+
+def register(project_file: Path, site: Path) -> None:
+    """Make a package's entry points known where it is not installed but only on the path."""
+    project = tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]
+    info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+    info.mkdir(parents=True, exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n")
+    lines = [
+        line
+        for group, points in project["entry-points"].items()
+        for line in (f"[{group}]", *(f"{name} = {value}" for name, value in points.items()))
+    ]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
 def on_path(work: Path) -> None:
