@@ -72,7 +72,7 @@ class Run:
 def main_job(run: Run) -> None:
     """SD 1.5's shapes at 512: diffusers eager and compiled, then ours compiled; stages, folder, growth."""
     from onesdaug.augment.config import preset
-    from onesdaug.bench.folder import folder
+    from onesdaug.bench.measure import folder
     from onesdaug.bench.peer import compare
 
     # noise level 0.7 runs the very steps that the pipeline runs at strength 0.75

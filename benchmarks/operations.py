@@ -14,7 +14,7 @@ import torch
 
 from onesdaug.augment.config import preset
 from onesdaug.augment.operator import Augmenter
-from onesdaug.bench.limit import flops
+from onesdaug.bench.measure import flops
 from onesdaug.bench.random_sd import random_sd
 from onesdaug.bench.run import rounded
 from onesdaug.common.provenance import commit

@@ -123,7 +123,7 @@ def gpu() -> str:
 
 def plot() -> str:
     """Cost over K and over images on the GPU."""
-    from onesdaug.bench.plot import growth_plot
+    from onesdaug.studies.kinds.bench import growth_plot
 
     record = load("speed-pocket-max")
     assert record is not None

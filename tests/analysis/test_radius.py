@@ -62,8 +62,8 @@ def test_simulation_is_what_the_page_says(name: str) -> None:
     sample = DISTRIBUTIONS[name].sample
     one = reduction(sample, np.random.default_rng(0))
     three = reduction(sample, np.random.default_rng(1), views=3)
-    assert low <= one.probability <= high
-    assert low3 <= three.probability <= high3
+    assert low <= one.mean <= high
+    assert low3 <= three.mean <= high3
     assert one == reduction(sample, np.random.default_rng(0))
 
 
@@ -81,13 +81,13 @@ def test_the_proof_trial_by_trial(name: str) -> None:
 def test_one_image_on_a_ray_is_exactly_half() -> None:
     """Why the claim asks for m > 1: (a + b)/2 < a if and only if b < a."""
     ray = reduction(lambda rng, shape: rng.random(shape), np.random.default_rng(3), m=1, d=1, trials=20_000)
-    assert abs(ray.probability - 0.5) < 1.6 * ray.ci95
+    assert abs(ray.mean - 0.5) < 1.6 * ray.ci95
 
 
 def test_one_long_is_exactly_one_in_one_plus_k() -> None:
     for views in (1, 2, 4):
         found = reduction(DISTRIBUTIONS["one-long"].sample, np.random.default_rng(views), views=views, trials=10_000)
-        assert abs(found.probability - 1 / (1 + views)) < 1.6 * found.ci95
+        assert abs(found.mean - 1 / (1 + views)) < 1.6 * found.ci95
 
 
 def test_mistakes_are_explained() -> None:

@@ -9,8 +9,7 @@ import torch
 from typer.testing import CliRunner, Result
 
 from onesdaug.augment.config import preset
-from onesdaug.bench.limit import flops
-from onesdaug.bench.measure import linearity
+from onesdaug.bench.measure import flops, linearity
 from onesdaug.bench.peer import Peer
 from onesdaug.bench.plan import Wanted
 from onesdaug.bench.random_sd import random_parts

@@ -105,7 +105,7 @@ def test_photographs_are_made_and_a_bad_one_is_named(tmp_path: Path, monkeypatch
         "view 2",
     ]
     assert row.note == "40 × 30 · 14 steps from t = 651, noise level 0.7 · 0.1 s a view"
-    uris = [embed(out, file, caption).uri for caption, file in row.pictures]
+    uris = [embed(out, file).uri for _, file in row.pictures]
     assert uris[0] == uris[1] != uris[2] and all(uri.startswith("data:image/jpeg;base64,") for uri in uris)
     assert problems == ["bad.png: RuntimeError: this image breaks the network", "empty.png: is empty (0 bytes)"]
     assert notes == ["The views to look at: `onesdaug augment photos -o views --model fake --preset paper --k 2`."]

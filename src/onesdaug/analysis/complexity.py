@@ -38,54 +38,31 @@ class Complexity:
     radius_bound: float  # the paper's: B·max||Ω_i||/√m
     m: int
 
-    @property
-    def tightness(self) -> float:
-        """value / the paper's bound, at most 1 up to the standard error; 1 for orthogonal features of one length."""
-        return self.value / self.radius_bound if self.radius_bound else 1.0
-
-
-@dataclass(frozen=True)
-class Change:
-    """Before and after averaging, with the same signs for both."""
-
-    before: Complexity
-    after: Complexity
-    ratio: float  # after / before
-    ratio_error: float  # its standard error: smaller than the two errors suggest, because the signs are shared
-
 
 def complexity(features: Tensor, norm_bound: float = 1.0, *, draws: int = 1000, seed: int = 0) -> Complexity:
-    """Features (m, d), weights with ||w|| <= B = `norm_bound`, `draws` sign vectors from `seed`."""
-    return _summary(features, norm_bound, sum_norms(features, draws, seed))
+    """Features (m, d), weights with ||w|| <= B = `norm_bound`, `draws` sign vectors.
 
-
-def compare(
-    originals: Tensor, averaged: Tensor, norm_bound: float = 1.0, *, draws: int = 1000, seed: int = 0
-) -> Change:
-    """The complexity on the originals (m, d) and on their averages with views."""
-    if originals.shape != averaged.shape:
-        raise DataError(f"not the same features: {tuple(originals.shape)} before, {tuple(averaged.shape)} after")
-    norms = [sum_norms(x, draws, seed) for x in (originals, averaged)]
-    before, after = (_summary(x, norm_bound, n) for x, n in zip((originals, averaged), norms, strict=True))
-    if before.value == 0:
-        raise DataError("all features are zero before averaging: there is no ratio")
-    ratio = after.value / before.value
-    error = _standard_error(norms[1] - ratio * norms[0]) / float(norms[0].mean())  # the delta method, paired
-    return Change(before, after, ratio, error)
-
-
-def sum_norms(features: Tensor, draws: int, seed: int) -> Tensor:
-    """||Σ_i σ_i Ω_i|| for each of `draws` sign vectors: (m, d) -> (draws,). Signs depend on m and seed only."""
+    Signs depend on m and seed alone, so that features before and after averaging meet the same ones.
+    """
     if features.ndim != 2 or not len(features):
         raise DataError(f"want features (m, d), got {tuple(features.shape)}")
     if draws < 2:
         raise ConfigError(f"a standard error needs at least two draws, not {draws}")
-    rng, x = np.random.default_rng(seed), features.double()
+    if norm_bound <= 0:
+        raise ConfigError(f"norm_bound must be positive, not {norm_bound}")
+    rng, x, m = np.random.default_rng(seed), features.double(), len(features)
     parts = []
     for start in range(0, draws, _STEP):
-        signs = rng.integers(0, 2, (min(_STEP, draws - start), len(x)), dtype=np.int8) * 2 - 1
+        signs = rng.integers(0, 2, (min(_STEP, draws - start), m), dtype=np.int8) * 2 - 1
         parts.append(torch.linalg.vector_norm(torch.from_numpy(signs).double() @ x, dim=1))
-    return torch.cat(parts)
+    norms, lengths = torch.cat(parts), torch.linalg.vector_norm(x, dim=1)
+    return Complexity(
+        value=norm_bound / m * float(norms.mean()),
+        standard_error=norm_bound / m * _standard_error(norms),
+        rms_bound=norm_bound / m * float(lengths.square().sum().sqrt()),
+        radius_bound=norm_bound * float(lengths.max()) / m**0.5,
+        m=m,
+    )
 
 
 @dataclass(frozen=True)
@@ -132,20 +109,6 @@ def generalization_gap(
         standard_error=norm_bound * _standard_error(gaps),
         complexity_bound=2 * norm_bound * float(sums.mean()),
         radius_bound=2 * norm_bound * float(radii.mean()) / m**0.5,
-        m=m,
-    )
-
-
-def _summary(features: Tensor, norm_bound: float, norms: Tensor) -> Complexity:
-    if norm_bound <= 0:
-        raise ConfigError(f"norm_bound must be positive, not {norm_bound}")
-    m, scale = len(features), norm_bound / len(features)
-    lengths = torch.linalg.vector_norm(features.double(), dim=1)
-    return Complexity(
-        value=scale * float(norms.mean()),
-        standard_error=scale * _standard_error(norms),
-        rms_bound=scale * float(lengths.square().sum().sqrt()),
-        radius_bound=norm_bound * float(lengths.max()) / m**0.5,
         m=m,
     )
 

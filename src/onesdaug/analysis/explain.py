@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from onesdaug.analysis import complexity, radius, risk
-from onesdaug.analysis.complexity import Gap, generalization_gap
+from onesdaug.analysis import radius, risk
+from onesdaug.analysis.complexity import Complexity, Gap, complexity, generalization_gap
 from onesdaug.analysis.faithfulness import Faithfulness, agreements, cosines, diversities, measure
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.bank import FeatureBank
@@ -44,7 +44,7 @@ class Explanation:
     votes: risk.Votes | None  # the theorem's setting on the query side; None where queries have no views
     radius: radius.Radius
     overlap: tuple[float, float]  # before, after; lower is better
-    complexity: complexity.Change
+    complexity: tuple[Complexity, Complexity]  # before, after, with the same signs for both
     gap: tuple[Gap, Gap]  # before, after
     faithfulness: Faithfulness  # by the classifier's own features
     splits: tuple[Split, ...]
@@ -91,8 +91,8 @@ class Explanation:
             f"The largest feature norm went from {largest.before:.3f} to {largest.after:.3f}; it fell in "
             f"{100 * largest.classes_shrunk:.0f} % of the classes and for {100 * largest.images_shrunk.mean:.0f} % of "
             f"the images.",
-            f"Rademacher complexity at B = 1 went from {change.before.value:.4f} to {change.after.value:.4f}, the "
-            f"paper's bound from {change.before.radius_bound:.4f} to {change.after.radius_bound:.4f}.",
+            f"Rademacher complexity at B = 1 went from {change[0].value:.4f} to {change[1].value:.4f}, the "
+            f"paper's bound from {change[0].radius_bound:.4f} to {change[1].radius_bound:.4f}.",
             f"The expected largest gap between true and empirical risk (linear loss, two classes, m = {gap[0].m}) "
             f"went from {gap[0].value:.4f} to {gap[1].value:.4f}; the bound by complexity from "
             f"{gap[0].complexity_bound:.4f} to {gap[1].complexity_bound:.4f}, by radius from "
@@ -130,7 +130,7 @@ class Explanation:
         largest, sign = self.radius, np.sign(self.gain.difference)
         changes = {
             "largest norm": largest.after - largest.before,
-            "complexity": self.complexity.after.value - self.complexity.before.value,
+            "complexity": self.complexity[1].value - self.complexity[0].value,
             "generalisation gap": self.gap[1].value - self.gap[0].value,
             "overlap": self.overlap[1] - self.overlap[0],
         }
@@ -171,7 +171,7 @@ def explain(bank: FeatureBank, head: Head, task: Task, use: ViewUse) -> Explanat
         votes=_votes(bank, head, episodes, use, answers[1]) if use.query else None,
         radius=radius.measure(originals, averaged, bank.labels),
         overlap=(radius.overlap(originals, bank.labels), radius.overlap(averaged, bank.labels)),
-        complexity=complexity.compare(originals, averaged, draws=256),
+        complexity=(complexity(originals, draws=256), complexity(averaged, draws=256)),
         gap=(generalization_gap(originals, bank.labels), generalization_gap(averaged, bank.labels)),
         faithfulness=measure(originals, columns, bank.labels),
         splits=_splits(originals, columns, bank.labels, episodes, delta),

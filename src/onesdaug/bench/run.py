@@ -12,8 +12,6 @@ import torch
 
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.bench import measure
-from onesdaug.bench.folder import folder
-from onesdaug.bench.limit import flops, matmul_limit
 from onesdaug.bench.plan import STAGES, Plan, Wanted
 from onesdaug.bench.subject import Subject, load
 from onesdaug.common.files import write_text
@@ -59,7 +57,7 @@ class Bench:
             "stages": lambda: self.parts(many, plan.seconds),
             "efficiency": lambda: self.efficiency(many, plan.seconds),
             "growth": lambda: self.growth(many, plan.seconds, plan.growth),
-            "folder": lambda: folder(self.subject, plan.folder_images, many, plan.seconds),
+            "folder": lambda: measure.folder(self.subject, plan.folder_images, many, plan.seconds),
             "peer": lambda: self._peer(many, plan.seconds),
         }
         with progress(len(plan.only), "stages") as bar:
@@ -100,8 +98,8 @@ class Bench:
         return tuple(dict.fromkeys((1, self.subject.augmenter(0).batch_size)))
 
     def limit(self, seconds: float) -> dict[str, Any]:
-        parts = flops(self.subject.augmenter(1))
-        speed, lasting = matmul_limit(self.subject.device, self.subject.dtype, min(seconds, 5.0))
+        parts = measure.flops(self.subject.augmenter(1))
+        speed, lasting = measure.matmul_limit(self.subject.device, self.subject.dtype, min(seconds, 5.0))
         total = sum(parts.values())
         return {"matmul_flops_per_second": speed, "sustained_matmul_flops_per_second": lasting,
                 "flops_per_view": total, "by_stage": parts, "views_per_second": speed / total}  # fmt: skip

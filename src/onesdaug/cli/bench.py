@@ -54,7 +54,7 @@ def bench(
     result = made.run(plan)
     print_parts(shown_by(made.as_result()), results_screen(140))
     if plot is not None:
-        from onesdaug.bench.plot import growth_plot
+        from onesdaug.studies.kinds.bench import growth_plot
 
         if "growth" not in result:
             raise ConfigError("--plot draws the stage growth, which was not run")

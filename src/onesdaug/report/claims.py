@@ -35,6 +35,11 @@ def by_verdict(results: Sequence[StudyResult]) -> dict[str, list[tuple[StudyResu
     return {verdict: claims for verdict, claims in found.items() if claims}
 
 
+def ranked(result: StudyResult) -> list[Claim]:
+    """Those of one study, in the order of the verdicts."""
+    return sorted(result.claims, key=lambda claim: list(VERDICTS).index(claim.verdict))
+
+
 def tally(results: Sequence[StudyResult]) -> str:
     """`12 statements of the paper were tested: 5 agree, 3 differ, …`"""
     found = by_verdict(results)
@@ -89,9 +94,7 @@ def _range(of_kind: Sequence[Instance]) -> str:
     return f"{signed(ranked[0])} to {signed(ranked[-1])}"
 
 
-def comparisons(claim: Claim) -> Table | None:
+def comparisons(claim: Claim) -> Table:
     """Every comparison with its interval."""
-    if not claim.instances:
-        return None
     lines = [Line(_place(i), (of_gain(i.difference), Entry(i.verdict))) for i in claim.instances]
     return Table("", ("compared on", "difference, points", "to the paper"), tuple(lines))

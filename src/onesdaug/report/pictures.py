@@ -17,19 +17,16 @@ _SIDE = 256  # pixels of a thumbnail's longer side: sharp at the 128 or so CSS p
 
 @dataclass(frozen=True)
 class Picture:
-    caption: str
-    title: str = ""
     uri: str = ""
     size: tuple[int, int] = (0, 0)
     problem: str = ""
 
 
-def embed(folder: Path, file: str, caption: str, title: str = "") -> Picture:
+def embed(folder: Path, file: str) -> Picture:
     try:
-        uri, size = _uri(folder, file)
+        return Picture(*_uri(folder, file))
     except (DataError, ImageError, OSError) as error:
-        return Picture(caption, title, problem=str(error).replace(f"{folder}/", ""))
-    return Picture(caption, title, uri, size)
+        return Picture(problem=str(error).replace(f"{folder}/", ""))
 
 
 def _uri(folder: Path, name: str) -> tuple[str, tuple[int, int]]:

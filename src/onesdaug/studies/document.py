@@ -67,8 +67,8 @@ def _study(result: StudyResult) -> Iterator[str]:
     yield _list(f"Not run here: {plain(line)}" for line in result.missing)
     for claim in result.claims:
         yield f"**{claim.verdict}**: {plain(claim.says)} {plain(came_out(claim))}"
-        if (table := comparisons(claim)) is not None and len(claim.instances) > 1:
-            yield to_markdown(table)
+        if len(claim.instances) > 1:
+            yield to_markdown(comparisons(claim))
     yield from _parts(shown_by(result))
     for sheet in result.sheets:
         yield f"![{plain(sheet.title)}](../{FOLDER}/{quote(sheet.file)})"

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 from onesdaug.common.files import write_text
-from onesdaug.report import facts
-from onesdaug.report.claims import SIGN, VERDICTS, by_verdict, came_out, comparisons, tally
+from onesdaug.report import claims, facts
 from onesdaug.report.html import render as render_template
 from onesdaug.report.pictures import embed
-from onesdaug.report.records import Claim
 from onesdaug.report.result import StudyResult, read_results
 from onesdaug.studies.kind import shown_by
 
@@ -27,15 +25,20 @@ DETAILS = "± is the half-width of a 95 % interval. A paired difference compares
 
 
 def render(results: Sequence[StudyResult], folder: Path) -> str:
-    """The whole page; `folder` holds the pictures."""
+    """The whole page; `folder` holds the pictures. The templates ask `facts`, `claims` and each kind what to show."""
     alone = len(results) == 1 and results[0].paper == "none"  # nothing of the paper's: the page is the result's own
     return render_template(
         "studies.html",
         title=results[0].title if alone else TITLE,
         lead=[] if alone else [LEAD, drawn_by(results)],
-        in_short=None if alone else _in_short(results),
-        sections=[_section(result, folder) for result in results],
+        in_short="" if alone else IN_SHORT,
+        results=results,
         footer=[DETAILS],
+        facts=facts,
+        claims=claims,
+        anchor=anchor,
+        shown_by=shown_by,
+        embed=partial(embed, folder),
     )
 
 
@@ -65,47 +68,3 @@ def drawn_by(results: Sequence[StudyResult]) -> str:
 def anchor(result: StudyResult) -> str:
     """The name that links within the page use."""
     return "study-" + re.sub(r"[^a-z0-9]+", "-", result.file.removesuffix(".json").lower())
-
-
-def _in_short(results: Sequence[StudyResult]) -> Mapping[str, Any]:
-    verdicts = [
-        (
-            verdict,
-            VERDICTS[verdict],
-            [
-                {"says": c.says, "came_out": came_out(c), "paper": result.paper, "anchor": anchor(result)}
-                for result, c in claims
-            ],
-        )
-        for verdict, claims in by_verdict(results).items()
-    ]
-    return {"title": IN_SHORT, "tally": tally(results), "sign": SIGN, "verdicts": verdicts}
-
-
-def _section(result: StudyResult, folder: Path) -> Mapping[str, Any]:
-    """What the template shows of one study: statements, tables, plots, pictures, and how they were made."""
-    ranked = sorted(result.claims, key=lambda claim: list(VERDICTS).index(claim.verdict))
-    return {
-        "result": result,
-        "anchor": anchor(result),
-        "heading": facts.heading(result),
-        "one_line": facts.in_one_line(result),
-        "classifiers": facts.of_classifiers(result),
-        "claims": [_claim(claim) for claim in ranked],
-        "photographs": [
-            {
-                **photograph.model_dump(),
-                "pictures": [embed(folder, file, caption) for caption, file in photograph.pictures],
-            }
-            for photograph in result.photographs
-        ],
-        "parts": list(shown_by(result)),
-        "sheets": [embed(folder, sheet.file, sheet.caption, sheet.title) for sheet in result.sheets],
-        "made": facts.in_full(result),
-    }
-
-
-def _claim(claim: Claim) -> Mapping[str, Any]:
-    """It opens on its comparisons; a single one is in the sentence."""
-    table = comparisons(claim) if len(claim.instances) > 1 else None
-    return {"says": claim.says, "verdict": claim.verdict, "came_out": came_out(claim), "comparisons": table}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from onesdaug.report.figures import Chart, drawn, look, standalone
 from onesdaug.report.parts import Note, Part
 from onesdaug.report.result import StudyResult
 from onesdaug.report.table import Table
@@ -87,3 +88,21 @@ def _rate(row: Mapping[str, Any]) -> tuple[str, ...]:
 
 def _share(value: float | None) -> str:
     return "" if value is None else f"{100 * value:.1f} %"
+
+
+def growth_plot(growth: Mapping[str, Any]) -> str:
+    """Two straight lines, if all is well: seconds over how many times the first point's work was done; an SVG file."""
+    return standalone(_growth(growth))
+
+
+@drawn
+def _growth(growth: Mapping[str, Any]) -> Chart:
+    across = f"times {growth['over_images'][0]['images']} images with one view each"
+    chart = Chart("Cost over the number of views and of images", 190, across, "seconds", sides=(52, 16))
+    chart.axes.update_datalim([(0, 0)])
+    for name, unit, style in (("views per image (K)", "k", look("g1", "o")), ("images", "images", look("g5", "s"))):
+        points = growth[f"over_{unit}"]
+        x, y = [point[unit] / points[0][unit] for point in points], [point["seconds"] for point in points]
+        chart.line(name, style, x, y)
+        chart.dots(style, x, y, [f"{name}, {point[unit]}: {point['seconds']:.3g} s" for point in points])
+    return chart
