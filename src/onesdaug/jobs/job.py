@@ -14,20 +14,20 @@ import errno
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onesdaug.common.files import locked, uninterrupted
 from onesdaug.common.progress import Progress, log, progress
 from onesdaug.errors import ImageError, OnesdaugError, WeightsMissing
-from onesdaug.jobs.batches import PlannedBatch, PlannedView, slots, to_compute
 from onesdaug.jobs.files import remove_leftovers, write_png
 from onesdaug.jobs.manifest import Manifest
 from onesdaug.jobs.plan import Item, Listing
-from onesdaug.jobs.survey import JobSettings, Survey, ahead
+from onesdaug.jobs.survey import JobSettings, PlannedView, Survey, ahead, batch_name, slots, to_compute
 
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter, View
@@ -59,16 +59,15 @@ Writing = tuple[PlannedView, "View", dict[str, "Future[tuple[Path, str]]"]]  # t
 def run_job(augmenter: Augmenter, listing: Listing, settings: JobSettings) -> JobReport:
     """Make the views of all listed inputs under `settings.out`. Run again, it does only what is missing."""
     start = time.perf_counter()
-    overlap = augmenter.overlap
     # pools of their own: with one, reading ahead would wait behind the slower writing and the device behind both
     with (
         locked(settings.out),
         ThreadPoolExecutor(WORKERS) as readers,
-        ThreadPoolExecutor(WORKERS) as pool,
-        ThreadPoolExecutor(overlap) as runners,
+        ThreadPoolExecutor(WORKERS) as writers,
+        ThreadPoolExecutor(augmenter.overlap) as runners,
         progress(len(listing.items) * settings.k, "views") as bar,
     ):
-        job = _Job(augmenter, settings, bar, readers, pool, runners, overlap)
+        job = _Job(augmenter, settings, bar, (readers, writers, runners))
         try:
             try:
                 job.run(listing)
@@ -76,7 +75,7 @@ def run_job(augmenter: Augmenter, listing: Listing, settings: JobSettings) -> Jo
                 job.report.interrupted = True
                 job.stop()
         except OSError as error:
-            for threads in (readers, pool, runners):
+            for threads in (readers, writers, runners):
                 threads.shutdown(cancel_futures=True)
             remove_leftovers(job.folders)
             what = "the disk is full" if error.errno in _DISK_FULL else str(error)
@@ -90,18 +89,11 @@ def run_job(augmenter: Augmenter, listing: Listing, settings: JobSettings) -> Jo
 
 class _Job:
     def __init__(
-        self,
-        augmenter: Augmenter,
-        settings: JobSettings,
-        bar: Progress,
-        readers: ThreadPoolExecutor,
-        pool: ThreadPoolExecutor,
-        runners: ThreadPoolExecutor,
-        overlap: int,
+        self, augmenter: Augmenter, settings: JobSettings, bar: Progress, pools: tuple[ThreadPoolExecutor, ...]
     ) -> None:
-        self.augmenter, self.settings, self.bar = augmenter, settings, bar
-        self.readers, self.pool, self.runners, self.overlap = readers, pool, runners, overlap
-        self.running: deque[tuple[PlannedBatch, Future[list[View]]]] = deque()  # batches under way, in order
+        self.augmenter, self.settings, self.bar, self.overlap = augmenter, settings, bar, augmenter.overlap
+        self.readers, self.writers, self.runners = pools
+        self.running: deque[tuple[Sequence[PlannedView], Future[list[View]]]] = deque()  # batches under way, in order
         self.manifest = Manifest(settings.out)
         self.survey = Survey(augmenter, settings, self.manifest)
         self.report = JobReport()
@@ -161,10 +153,10 @@ class _Job:
         self.manifest.remark(source, "error", reason)
         self.bar.advance(0, skipped=views)
 
-    def start(self, batch: PlannedBatch) -> None:
+    def start(self, batch: Sequence[PlannedView]) -> None:
         """Have one batch computed, at once or, where several may be under way, beside those before."""
         if self.overlap == 1:
-            self.settle(batch, lambda: self.views_of(batch))
+            self.settle(batch, partial(self.views_of, batch))
             return
         self.running.append((batch, self.runners.submit(self.views_of, batch)))
         if len(self.running) == self.overlap:
@@ -180,14 +172,14 @@ class _Job:
             self.running.clear()  # batches count in their order: none after one that does not
             raise
 
-    def views_of(self, batch: PlannedBatch) -> list[View]:
+    def views_of(self, batch: Sequence[PlannedView]) -> list[View]:
         from onesdaug.augment.operator import Row
 
-        rows = [Row(row.loaded.image, row.k, self.settings.seed, digest=row.digest) for row in batch.rows]
-        only_tweaks = not any("view" in row.missing for row in batch.rows)
+        rows = [Row(row.loaded.image, row.k, self.settings.seed, digest=row.digest) for row in batch]
+        only_tweaks = not any("view" in row.missing for row in batch)
         return self.survey.geometry(rows) if only_tweaks else self.augmenter.run(rows, self.survey.tweaks)
 
-    def settle(self, batch: PlannedBatch, outcome: Callable[[], list[View]]) -> None:
+    def settle(self, batch: Sequence[PlannedView], outcome: Callable[[], list[View]]) -> None:
         """Take one batch's views; if it fails, each of its images alone, so that one bad image costs only itself."""
         try:
             views = outcome()
@@ -196,18 +188,18 @@ class _Job:
         except Exception as error:
             if isinstance(error, OSError) and error.errno in _DISK_FULL:
                 raise
-            if len(alone := batch.by_image()) > 1:
-                for one in alone:
-                    self.settle(one, lambda one=one: self.views_of(one))  # type: ignore[misc]
+            items = dict.fromkeys(row.item for row in batch)
+            if len(items) > 1:
+                for item in items:
+                    one = [row for row in batch if row.item == item]
+                    self.settle(one, partial(self.views_of, one))
                 return
             reason = str(error) if isinstance(error, OnesdaugError) else f"{type(error).__name__}: {error}"
-            self.fail(batch.rows[0].item.source, reason, views=sum(bool(row.missing) for row in batch.rows))
+            self.fail(batch[0].item.source, reason, views=sum(bool(row.missing) for row in batch))
             return
-        writing = [
-            (row, view, self.write(row, view)) for row, view in zip(batch.rows, views, strict=True) if row.missing
-        ]
+        writing = [(row, view, self.write(row, view)) for row, view in zip(batch, views, strict=True) if row.missing]
         self.commit()  # of the batch before: its files were written while this one was computed
-        self.pending = (batch.name, writing)
+        self.pending = (batch_name(batch), writing)
 
     def stop(self) -> None:
         """After Ctrl-C: batches that are computed still count, up to the first that is not."""
@@ -222,7 +214,7 @@ class _Job:
         """Begin writing the missing files of one view."""
         pictures = {"view": view.image, "tweak": view.tweaked}
         return {
-            kind: self.pool.submit(write_png, self.settings.out, name, image)
+            kind: self.writers.submit(write_png, self.settings.out, name, image)
             for kind, name, _ in self.survey.files(row.item, row.k)
             if kind in row.missing and (image := pictures[kind]) is not None
         }

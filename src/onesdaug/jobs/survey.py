@@ -1,9 +1,15 @@
-"""What is there already: each input is loaded, and its views on disk are compared with the manifest."""
+"""What is there already, what is still to be made, and which rows run together.
+
+Each input is loaded, and its views on disk are compared with the manifest. A network's result for one row may differ
+in the last bit with the rows beside it; for a rerun after a kill to give the same bytes as a run that was never cut,
+batches are planned over the whole listing, and one that was cut is computed again as a whole, though only what is
+missing of it is written.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +18,7 @@ from typing import TYPE_CHECKING, TypeVar
 from onesdaug.common.files import sha256_of
 from onesdaug.data.images import LoadedImage, read_image
 from onesdaug.errors import ImageError
-from onesdaug.jobs.batches import PlannedView
-from onesdaug.jobs.manifest import Manifest, view_key
+from onesdaug.jobs.manifest import Manifest, batch_id, view_key
 from onesdaug.jobs.plan import Item
 
 if TYPE_CHECKING:
@@ -32,6 +37,20 @@ class JobSettings:
     seed: int = 0
     save_aug: bool = False
     overwrite: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedView:
+    """View k of one input, and what an earlier run left of it."""
+
+    item: Item
+    k: int
+    loaded: LoadedImage
+    digest: str
+    key: str
+    missing: tuple[str, ...]  # files to write, of "view" and "tweak"
+    blocked: tuple[str, ...] = ()  # files that stand in the way: not ours, other settings, or changed since
+    recorded: str | None = None  # the batch it was made in by the manifest, whether or not its files are there
 
 
 class Survey:
@@ -85,6 +104,47 @@ class Survey:
                 blocked.append(name)
         recorded = known["batch"] if ours else None
         return PlannedView(item, k, loaded, digest, key, tuple(missing), tuple(blocked), recorded)
+
+
+def slots(inputs: Iterable[Sequence[PlannedView | None]], size: int) -> Iterator[list[PlannedView]]:
+    """Cut the K rows of each input into batches by their place in the listing; None is a row that cannot run.
+
+    A row that cannot run leaves its slot empty: what the others share a batch with does not hang on it.
+    """
+    batch: list[PlannedView] = []
+    count = 0
+    for rows in inputs:
+        for row in rows:
+            count += 1
+            if row is not None:
+                batch.append(row)
+            if count % size == 0:
+                yield batch
+                batch = []
+    yield batch
+
+
+def to_compute(rows: Sequence[PlannedView]) -> list[Sequence[PlannedView]]:
+    """What of a planned batch must run, given what earlier runs left."""
+    missing = [row for row in rows if row.missing]
+    if not missing:
+        return []
+    if len(missing) == len(rows) or batch_name(rows) in {row.recorded for row in rows}:
+        return [rows]  # nothing there yet, or cut inside this very batch
+    # The rest was made under another plan (K was smaller, images were added): only what is missing runs. That
+    # batch may in turn have been cut; its rows are then those that carry its name.
+    groups: list[Sequence[PlannedView]] = []
+    for name in dict.fromkeys(row.recorded for row in missing if row.recorded):
+        again = [row for row in rows if row.recorded == name]
+        if batch_name(again) == name:
+            groups.append(again)
+            missing = [row for row in missing if row.recorded != name]
+    return [*groups, missing] if missing else groups
+
+
+def batch_name(rows: Sequence[PlannedView]) -> str:
+    """The name that hashes a batch's rows."""
+    return batch_id(row.key for row in rows)
 
 
 def ahead(
