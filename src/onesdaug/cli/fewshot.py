@@ -137,8 +137,7 @@ def _load(data: str, split: str | None, root: Path | None) -> Dataset:
 
 def _head(name: str | None, checkpoint: Path | None, metric: str | None, dim: int) -> tuple[Head, dict[str, Any]]:
     """The head, and how to name it in results."""
-    from onesdaug.fewshot.checkpoint import load_head
-    from onesdaug.fewshot.heads import build_head
+    from onesdaug.fewshot.heads import build_head, load_head
 
     settings = {} if metric is None else {"metric": metric}
     if checkpoint is None:
