@@ -31,10 +31,9 @@ from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.checkpoint import load_checkpoint  # noqa: E402
 from onesdaug.encoders.load import load_encoder  # noqa: E402
-from onesdaug.fewshot.checkpoint import load_head  # noqa: E402
 from onesdaug.fewshot.embed import embed  # noqa: E402
 from onesdaug.fewshot.evaluate import Task, ViewUse, evaluate  # noqa: E402
-from onesdaug.fewshot.heads import ProtoNet  # noqa: E402
+from onesdaug.fewshot.heads import ProtoNet, load_head  # noqa: E402
 
 RELEASED = ROOT / "artifacts" / "fewshot"
 RESULTS = ROOT / "results" / "fewshot.json"

@@ -37,10 +37,9 @@ from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.base import Encoder  # noqa: E402
 from onesdaug.encoders.load import load_encoder  # noqa: E402
 from onesdaug.fewshot.bank import FeatureBank  # noqa: E402
-from onesdaug.fewshot.checkpoint import load_head  # noqa: E402
 from onesdaug.fewshot.embed import embed  # noqa: E402
 from onesdaug.fewshot.evaluate import Task, evaluate  # noqa: E402
-from onesdaug.fewshot.heads import ProtoNet  # noqa: E402
+from onesdaug.fewshot.heads import ProtoNet, load_head  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "forecast.json"
 DOCS = ROOT / "docs" / "forecast.md"

@@ -89,7 +89,7 @@ class Run:
 
     def classifiers(self) -> dict[str, Any]:
         from onesdaug.encoders.load import load_encoder
-        from onesdaug.fewshot.checkpoint import load_head
+        from onesdaug.fewshot.heads import load_head
 
         return {
             name: (load_encoder(self.work / "data" / "fewshot" / name, self.device),

@@ -24,7 +24,7 @@ from onesdaug.common.provenance import commit  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.load import load_encoder  # noqa: E402
 from onesdaug.fewshot.bank import BankInfo, FeatureBank  # noqa: E402
-from onesdaug.fewshot.views import Views, as_batch, augmenter_views, resolve_views  # noqa: E402
+from onesdaug.fewshot.views import Views, as_batch, resolve_views  # noqa: E402
 
 CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12")
 SOURCES = ("crop-flip", "shape", "pocket", "pocket-imagenet")
@@ -36,7 +36,7 @@ def views_of(source: str, dtype: str) -> Views:
     if source in ("crop-flip", "shape"):
         return resolve_views(source)
     augmenter = Augmenter.from_pretrained(source, dtype=dtype, batch_size=12)
-    return augmenter_views(augmenter, source)
+    return Views(augmenter, source, augmenter.device)
 
 
 def main() -> int:

@@ -158,10 +158,10 @@ def _encoder(short_side: int) -> Any:
 def _generator(side: int) -> Any:
     from onesdaug.augment.config import preset
     from onesdaug.augment.operator import Augmenter
-    from onesdaug.fewshot.views import augmenter_views
+    from onesdaug.fewshot.views import Views
 
     # geometry on a square of this side stands for a generator: it sees and returns pixels in the same way
-    return augmenter_views(Augmenter(None, preset("paper"), side=side), f"side {side}")
+    return Views(Augmenter(None, preset("paper"), side=side), f"side {side}", torch.device("cpu"))
 
 
 @pytest.mark.parametrize(("size", "short_side"), [(None, 92), ((84, 84), 92), ((84, 84), 256)])

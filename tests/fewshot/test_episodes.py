@@ -9,8 +9,15 @@ import pytest
 import torch
 
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.fewshot.episodes import check_episodes, draw_distinct, replay, sample_episodes
-from onesdaug.fewshot.oracle import OracleViews, check_oracle_views, sample_oracle_views
+from onesdaug.fewshot.episodes import (
+    OracleViews,
+    check_episodes,
+    check_oracle_views,
+    draw_distinct,
+    replay,
+    sample_episodes,
+    sample_oracle_views,
+)
 
 # classes of different sizes, their images mixed together
 LABELS = np.random.default_rng(0).permutation(np.repeat(np.arange(8), [20, 25, 30, 35, 40, 21, 22, 23]))

@@ -106,7 +106,7 @@ def test_views_that_denoise_gain_and_the_gain_is_paired() -> None:
             base = rows[0 if row.task.shot == 1 else 4].accuracy.mean
             assert row.gain.difference == pytest.approx(row.accuracy.mean - base)
     assert rows[0].accuracy.mean < rows[1].accuracy.mean < rows[3].accuracy.mean
-    assert rows[3].to_json()["gain"]["p_value"] < 0.01
+    assert dataclasses.asdict(rows[3])["gain"]["p_value"] < 0.01
 
 
 def test_against_another_bank() -> None:

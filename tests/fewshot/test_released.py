@@ -15,9 +15,9 @@ from benchmarks import fewshot_accuracy as accuracy
 from onesdaug.data.registry import BENCHMARKS, load_split
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.encoders.load import load_encoder
-from onesdaug.fewshot.checkpoint import load_head
 from onesdaug.fewshot.embed import embed
 from onesdaug.fewshot.evaluate import Task, ViewUse, evaluate
+from onesdaug.fewshot.heads import load_head
 from onesdaug.fewshot.recipes import META, PRETRAIN
 from tests.real_data import real_root
 

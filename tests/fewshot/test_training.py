@@ -15,7 +15,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.fewshot.checkpoint import load_head
+from onesdaug.fewshot.heads import load_head
 from onesdaug.fewshot.meta import MetaTraining, meta_train
 from onesdaug.fewshot.pretrain import Pretraining, pretrain
 from onesdaug.fewshot.recipes import PAPER_FEAT, PAPER_PROTONET, MetaConfig, PretrainConfig

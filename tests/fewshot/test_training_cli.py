@@ -10,7 +10,7 @@ import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from onesdaug.cli.fewshot_train import train
+from onesdaug.cli.fewshot import train
 from onesdaug.cli.screen import OUT_OF_TIME
 from onesdaug.encoders.checkpoint import load_checkpoint
 

@@ -75,7 +75,7 @@ def test_what_the_results_say_of_classifiers_is_what_the_cards_say() -> None:
     """A sentence about training or scoring cannot drift from the checkpoint that was used."""
     import json
 
-    from onesdaug.fewshot.checkpoint import load_head
+    from onesdaug.fewshot.heads import load_head
     from onesdaug.studies.provenance import describe
 
     checked = 0

@@ -120,7 +120,7 @@ def test_no_sentence_of_a_file_says_how_a_classifier_was_trained_or_is_scored() 
 def test_what_is_said_of_a_classifier_is_what_its_card_says(
     checkpoint: str, metric: dict[str, str], told: str
 ) -> None:
-    from onesdaug.fewshot.checkpoint import load_head
+    from onesdaug.fewshot.heads import load_head
     from onesdaug.studies.provenance import describe
     from onesdaug.studies.spec import Classifier
 

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from onesdaug.errors import ConfigError
-from onesdaug.vlm.function import FunctionModel
-from onesdaug.vlm.model import Reply, find_model
+from onesdaug.vlm.model import FunctionModel, Reply, find_model
 from onesdaug.vlm.settings import Asking
 from tests.conftest import make_image
 

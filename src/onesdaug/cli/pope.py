@@ -191,8 +191,7 @@ def _show(job: Job, summary: PopeResults, records: list[Record]) -> None:
     from onesdaug.studies.kind import shown_by
     from onesdaug.studies.kinds.pope import to_result
     from onesdaug.studies.provenance import made_now
-    from onesdaug.vlm.score import count_unclear
-    from onesdaug.vlm.tables import headline_rows
+    from onesdaug.vlm.score import count_unclear, headline_rows
 
     h = job.headline
     rule = f"votes, parser {h.parser}" if h.combine == "vote" else "mean margins"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,9 +14,15 @@ from torch import Tensor
 from onesdaug.ensemble.combine import shares
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import FeatureBank
-from onesdaug.fewshot.episodes import Episodes, check_episodes, sample_episodes
+from onesdaug.fewshot.episodes import (
+    Episodes,
+    OracleViews,
+    check_episodes,
+    check_oracle_views,
+    sample_episodes,
+    sample_oracle_views,
+)
 from onesdaug.fewshot.heads import Head
-from onesdaug.fewshot.oracle import OracleViews, check_oracle_views, sample_oracle_views
 from onesdaug.statistics import Paired, Summary, mean_ci, paired
 
 # Gathered features per step: what a core's cache holds; 32 MB halves the speed.
@@ -62,9 +67,6 @@ class Result:
     gain: Paired | None  # against the baseline, on the same episodes
     episodes: dict[str, int | str]
     baseline: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 class EpisodeFeatures:

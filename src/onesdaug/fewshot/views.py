@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,25 +18,13 @@ if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter
 
 
-class Views(Protocol):
-    """Makes K views of a chunk of images, and can say what they depend on."""
+class Views:
+    """Makes K views of a chunk of images, and can say what they depend on: here on the spot, by a `ViewSource`.
 
-    @property
-    def side(self) -> int:
-        """Of the square the maker draws on; 0 where it works at any size."""
+    `name` is for people. `side` is that of the square the maker draws on; 0 where it works at any size.
+    """
 
-    def describe(self) -> dict[str, Any]:
-        """Everything but k and the seed that decides the views' pixels; JSON."""
-
-    def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
-        """(B, H, W, 3) uint8 and the images' ids -> (B, K, 3, H, W) in [0, 1]."""
-
-    def whole(self, images: list[Image.Image], ids: Sequence[str], k: int, seed: int) -> list[list[Image.Image]]:
-        """The same for images of any sizes: K views of each, at its size."""
-
-
-class MadeViews:
-    """Views drawn on the spot by a `ViewSource`, under a name for people."""
+    side: int
 
     def __init__(self, views: Any, name: str, device: torch.device) -> None:
         from onesdaug.ensemble.sources import as_source
@@ -45,16 +33,19 @@ class MadeViews:
         self.side = self.source.views.side or 0
 
     def describe(self) -> dict[str, Any]:
+        """Everything but k and the seed that decides the views' pixels; JSON."""
         return {"source": self.name, **self.source.views.describe()}
 
     def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
+        """(B, H, W, 3) uint8 and the images' ids -> (B, K, 3, H, W) in [0, 1]."""
         return self.source.tensors(as_batch(images).to(self.device), k, seed)
 
     def whole(self, images: list[Image.Image], ids: Sequence[str], k: int, seed: int) -> list[list[Image.Image]]:
+        """The same for images of any sizes: K views of each, at its size."""
         return self.source.images(images, k, seed)
 
 
-class FolderViews:
+class FolderViews(Views):
     """Views that `onesdaug augment DATA --recursive -o FOLDER` left at FOLDER/class/stem_view1.png and so on."""
 
     def __init__(self, folder: Path) -> None:
@@ -89,7 +80,7 @@ def resolve_views(source: str, preset: str | None = None, device: str = "auto") 
 
     if (Path(source) / NAME).is_file():
         return FolderViews(Path(source))
-    return MadeViews(find_views(source, preset, device), source, pick_device(device))
+    return Views(find_views(source, preset, device), source, pick_device(device))
 
 
 class RoundTrip(ViewSource):
@@ -103,11 +94,3 @@ class RoundTrip(ViewSource):
 
     def describe(self) -> dict[str, Any]:
         return {"fit": self.augmenter.config.fit, "generator": self.augmenter.fingerprint}
-
-
-def round_trip_views(augmenter: Augmenter, name: str) -> MadeViews:
-    return MadeViews(RoundTrip(augmenter), f"{name} round trip", augmenter.device)
-
-
-def augmenter_views(augmenter: Augmenter, name: str) -> MadeViews:
-    return MadeViews(augmenter, name, augmenter.device)

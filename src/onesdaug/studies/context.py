@@ -24,9 +24,8 @@ from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.fewshot.bank import ORACLE
-from onesdaug.fewshot.checkpoint import load_head
-from onesdaug.fewshot.heads import Head, build_head
-from onesdaug.fewshot.views import Views, augmenter_views, resolve_views, round_trip_views
+from onesdaug.fewshot.heads import Head, build_head, load_head
+from onesdaug.fewshot.views import RoundTrip, Views, resolve_views
 from onesdaug.studies.settings import Settings
 from onesdaug.studies.spec import BY_GENERATOR, Classifier, Loading, Study, ViewRow
 
@@ -203,7 +202,9 @@ class StudyContext:
         if row.views not in BY_GENERATOR:
             return resolve_views(row.views, device=self.settings.device)
         made = self.augmenter(generator, self.config(row, generator), row.generator)
-        return (augmenter_views if row.views == "generated" else round_trip_views)(made, Path(generator).name)
+        if row.views == "generated":
+            return Views(made, Path(generator).name, made.device)
+        return Views(RoundTrip(made), f"{Path(generator).name} round trip", made.device)
 
     def close(self) -> None:
         """Let go of what is large."""

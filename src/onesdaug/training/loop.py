@@ -5,6 +5,8 @@ Step i draws all its randomness from (seed, i), so a resumed run needs no random
 
 from __future__ import annotations
 
+import copy
+import json
 import math
 import time
 from dataclasses import dataclass, field
@@ -15,10 +17,9 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from onesdaug.common.files import whole_file
+from onesdaug.common.files import whole_file, write_text
 from onesdaug.common.progress import log, progress
 from onesdaug.errors import DataError
-from onesdaug.training.budget import fit_to_budget
 from onesdaug.training.stage import Stage, mix, own_randomness
 
 
@@ -55,7 +56,7 @@ def fit(
     if stage.device.type == "cuda":
         torch.backends.cudnn.benchmark = True
     if seconds is not None:
-        fit_to_budget(stage, seconds, folder / f"{name}.plan.json")
+        _fit_to_budget(stage, seconds, folder / f"{name}.plan.json")
     loop = Loop(stage, folder / f"{name}.loop.pt", save_seconds)
     loop.run(deadline)
     stage.model.load_state_dict(loop.best)
@@ -178,3 +179,46 @@ class Loop:
 
 def _shown(scores: dict[str, float]) -> str:
     return "".join(f" {name} {value:.2f}" for name, value in scores.items())
+
+
+def _fit_to_budget(stage: Stage, seconds: float, plan: Path, warm: int = 8, timed: int = 24) -> None:
+    """Give the stage as many epochs as fit, its validations included, as measured on the machine itself.
+
+    A resumed run reads what its first start chose, or it would train something else.
+    """
+    if plan.is_file():
+        chosen = json.loads(plan.read_text())
+    else:
+        log.info(f"budget {seconds:.0f} s: measuring how many epochs fit")
+        began = time.monotonic()
+        per_step, per_eval = _measure(stage, seconds, warm, timed)
+        left = 0.97 * (seconds - (time.monotonic() - began)) - stage.validations * per_eval
+        epochs = max(1, int(left / (per_step * stage.steps_per_epoch)))
+        log.info(f"budget {seconds:.0f} s: {1 / per_step:.1f} steps/s, validation {per_eval:.2f} s -> {epochs} epochs")
+        chosen = {"epochs": epochs, "eval_every": max(1, epochs // stage.validations),
+                  "seconds_per_step": per_step, "seconds_per_eval": per_eval}  # fmt: skip
+        write_text(plan, json.dumps(chosen) + "\n")
+    stage.set_epochs(int(chosen["epochs"]), int(chosen["eval_every"]))
+
+
+def _measure(stage: Stage, seconds: float, warm: int, timed: int) -> tuple[float, float]:
+    """Seconds of a step and of a validation; leaves no trace in the weights."""
+    before = copy.deepcopy(stage.model.state_dict())
+    optimizer = stage.optimizer()
+    per_step = 0.0
+    with own_randomness():
+        stage.train_mode()
+        for count in (warm, timed):
+            start, done = time.monotonic(), 0
+            while done < count and (done < 4 or time.monotonic() - start < seconds / 20):  # both shots, twice
+                stage.train_step(optimizer, done)
+                done += 1
+            if stage.device.type == "cuda":
+                torch.cuda.synchronize(stage.device)
+            per_step = (time.monotonic() - start) / done  # the second count's is kept
+        stage.scores(stage.model)  # once to warm up
+        start = time.monotonic()
+        stage.scores(stage.model)
+        per_eval = time.monotonic() - start
+    stage.model.load_state_dict(before)
+    return per_step, per_eval

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -60,14 +60,52 @@ def find_model(
         remote = Endpoint(endpoint, name, asking, **options)  # now: a wrong key shows before any view is made
         return remote.about, lambda: remote
     if name in VLMS or (":" in name and not Path(name).exists()):
-        from onesdaug.vlm.function import find_own
-
-        return find_own(name, asking, **options)
+        return _find_own(name, asking, **options)
     from onesdaug.vlm.local import LocalModel, describe_local
 
     described = {option: options[option] for option in ("prompt", "dtype") if option in options}
     load = partial(LocalModel.from_pretrained, name, asking, contrast, **options)
     return describe_local(name, asking, contrast, **described), load
+
+
+def _find_own(name: str, asking: Asking, **options: Any) -> tuple[dict[str, Any], Callable[[], Model]]:
+    """A registered or a user's own function or `Model`; what decides its answers, and how to get it."""
+    if idle := sorted(options.keys() - {"device"}):
+        raise ConfigError(f"{name} is a Python function: it takes no {', '.join(idle)}; leave that out")
+    found = VLMS.get(name)
+    made = found() if isinstance(found, type) else found
+    if not isinstance(made, Model) and not callable(made):
+        raise ConfigError(f"{name} is {type(made).__name__}; want a function (images, questions) → answers or a Model")
+    model: Model = made if isinstance(made, Model) else FunctionModel(made, asking.suffix)
+    return {"kind": "function", "name": name, **asdict(asking), "vcd": None}, lambda: model
+
+
+class FunctionModel:
+    """A plain function (images, questions) → for each pair a margin or a text; it has one way of answering."""
+
+    modes: tuple[str, ...] = ("plain/greedy",)
+
+    def __init__(self, function: Callable[[list[Image.Image], list[str]], Sequence[Any]], suffix: str = "") -> None:
+        self.function, self.suffix = function, suffix
+
+    def ask(self, images: Sequence[Image.Image], question: str, key: str) -> Replies:
+        said = list(self.function(list(images), [question + self.suffix] * len(images)))
+        if len(said) != len(images):
+            raise ConfigError(f"the function must give one answer for each of {len(images)} pictures, got {len(said)}")
+        return {self.modes[0]: [_reply(answer) for answer in said]}
+
+
+def _reply(answer: Any) -> Reply:
+    """A text as it is; a number is the margin of yes over no."""
+    if isinstance(answer, str):
+        return Reply(answer)
+    if isinstance(answer, bool | np.bool_):
+        return Reply("yes" if answer else "no")
+    try:
+        margin = float(answer)
+    except (TypeError, ValueError):
+        return Reply(error=f"the function answered {type(answer).__name__}; want a text or a number")
+    return Reply("yes" if margin > 0 else "no", margin)
 
 
 def stream(seed: int, *key: object) -> np.random.Generator:

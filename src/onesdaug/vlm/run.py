@@ -27,9 +27,18 @@ from onesdaug.jobs.survey import JobSettings
 from onesdaug.vlm.answers import CODES, COMBINE, ERROR, PARSERS, check_weights, mean_margin, vote
 from onesdaug.vlm.model import Model, Replies, Reply
 from onesdaug.vlm.questions import Question, Questions, check_images
-from onesdaug.vlm.score import LOGITS, SUMMARY, PopeResults, cost, grid, images_fingerprint, margins, parsed
+from onesdaug.vlm.score import (
+    LOGITS,
+    SUMMARY,
+    PopeResults,
+    cost,
+    grid,
+    images_fingerprint,
+    margins,
+    parsed,
+    write_texts,
+)
 from onesdaug.vlm.settings import Scoring
-from onesdaug.vlm.tables import write_texts
 from onesdaug.vlm.transcript import Record, Transcript
 
 if TYPE_CHECKING:

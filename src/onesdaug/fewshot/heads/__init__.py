@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from onesdaug.common.registry import HEADS
+from onesdaug.encoders.checkpoint import load_checkpoint, part
+from onesdaug.encoders.load import build_backbone
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.heads.base import Head
 from onesdaug.fewshot.heads.baseline import ClassifierBaseline, MetaBaseline
 from onesdaug.fewshot.heads.feat import FEAT
 from onesdaug.fewshot.heads.protonet import ProtoNet
 
-__all__ = ["FEAT", "HEADS", "ClassifierBaseline", "Head", "MetaBaseline", "ProtoNet", "build_head"]
+__all__ = ["FEAT", "HEADS", "ClassifierBaseline", "Head", "MetaBaseline", "ProtoNet", "build_head", "load_head"]
 
 
 def build_head(name: str, dim: int, **settings: Any) -> Head:
@@ -23,3 +26,15 @@ def build_head(name: str, dim: int, **settings: Any) -> Head:
         return found.build(dim, **settings)
     except TypeError as error:
         raise ConfigError(f"head {name!r} does not take these settings {sorted(settings)}: {error}") from error
+
+
+def load_head(folder: Path | str, **overrides: Any) -> Head | None:
+    """The head a checkpoint was meta-trained with; None for a pretrained backbone."""
+    tensors, card = load_checkpoint(folder)
+    described = card.get("head")
+    if described is None:
+        return None
+    dim = build_backbone(card["backbone"], seed=0).dim
+    head = build_head(described["name"], dim, **{**described["settings"], **overrides})
+    head.load_state_dict(part(tensors, "head"))
+    return head.eval()

@@ -24,9 +24,8 @@ from onesdaug.vlm.metrics import Estimate
 from onesdaug.vlm.model import find_model
 from onesdaug.vlm.questions import check_images, read_questions
 from onesdaug.vlm.run import Headline, Job, answer, results
-from onesdaug.vlm.score import Score
+from onesdaug.vlm.score import Score, bracketed, gain_and_p, in_percent
 from onesdaug.vlm.settings import Asking, Contrast
-from onesdaug.vlm.tables import bracketed, gain_and_p, in_percent
 
 IMAGES = Path("coco") / "val2014"
 HOW_IMAGES = "http://images.cocodataset.org/zips/val2014.zip (6 GB), unpacked to coco/val2014"
