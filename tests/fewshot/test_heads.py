@@ -145,3 +145,8 @@ def test_settings_are_checked() -> None:
         build_head("feat", 4, temperature=0)
     with pytest.raises(ConfigError, match="does not take"):
         build_head("classifier-baseline", 4, metric="cosine")
+
+
+def test_a_head_that_is_not_finished_says_what_it_lacks() -> None:
+    with pytest.raises(ConfigError, match="head Head lacks forward"):
+        build_head("onesdaug.fewshot.heads:Head", 8)

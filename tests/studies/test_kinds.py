@@ -69,6 +69,12 @@ def test_what_a_file_may_not_say_is_named(study: Path, tmp_path: Path) -> None:
         kind_named("my_kind.py:WordsStudy")
 
 
+def test_what_a_command_of_its_own_makes_is_no_file_to_run(tmp_path: Path) -> None:
+    (tmp_path / "speed.toml").write_text('kind = "bench"\ntitle = "Speed"\npaper = ""\nabout = ""\n')
+    ran = CliRunner().invoke(app, ["study", "run", str(tmp_path / "speed.toml"), "-o", str(tmp_path / "out")])
+    assert ran.exit_code == 1 and "only shown" in ran.output
+
+
 def test_every_kind_of_ours_loads_and_refuses_what_it_does_not_know() -> None:
     assert set(STUDIES) >= {
         "fewshot",

@@ -7,9 +7,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 from PIL import Image
 
+from onesdaug.report.result import StudyResult, read_result
+from onesdaug.studies.run import Outcome
 from onesdaug.studies.settings import Settings
 from tests.conftest import make_image
 
@@ -77,3 +80,27 @@ def make_world(base: Path) -> World:
     toys = Dataset(pictures, np.repeat(np.arange(2), 4), ("a", "b"), ids, "f00d")
     train(SMOKE, toys, base / "tiny", data_name="toys")
     return World(base / "data", base / "checkpoints", base / "tiny")
+
+
+def only(outcome: Outcome) -> StudyResult:
+    assert not outcome.failures
+    ((result, path),) = outcome.results
+    assert path is not None and read_result(path) == result  # what is on disk is what was returned
+    return result
+
+
+def check_cells(result: StudyResult) -> None:
+    """What holds for every few-shot table."""
+    by_block: dict[tuple[str, str, int], list[int]] = {}
+    for cell in result.cells:
+        by_block.setdefault((cell.data, cell.classifier, cell.shot), []).append(cell.accuracy.n)
+        assert 0 <= cell.accuracy.mean <= 1
+        if cell.kind == "baseline":
+            assert cell.gain is None and (cell.support, cell.query) == (0, 0)
+            baseline = cell
+        else:
+            assert cell.gain is not None
+            assert cell.gain.difference == pytest.approx(cell.accuracy.mean - baseline.accuracy.mean, abs=1e-12)
+        compared = cell.kind != "baseline" and cell.row != "crop-flip" and result.study != "grid"
+        assert (cell.over_tta is not None) == compared
+    assert by_block and all(set(counts) == {12} for counts in by_block.values())

@@ -22,8 +22,6 @@ from onesdaug.report.result import StudyResult
 from onesdaug.studies.provenance import made_now
 from onesdaug.studies.spec import load_study
 
-Log = Callable[[str], None]
-
 
 class Bench:
     """Runs stages on one subject and keeps what came out; `out` holds all that is known at any moment."""

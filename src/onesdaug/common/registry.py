@@ -146,6 +146,12 @@ def load_object(spec: str, what: str = "object") -> Any:
     return thing
 
 
+def check_complete(kind: str, thing: type) -> None:
+    """Say what a class of someone's own still lacks, before Python does so in words of its own."""
+    if lacking := sorted(getattr(thing, "__abstractmethods__", ())):
+        raise ConfigError(f"the {kind} {thing.__name__} lacks {', '.join(lacking)} (docs/extend.md)")
+
+
 def _module(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:  # the folder one stands in counts, as with `python -m`

@@ -5,6 +5,7 @@ Validation embeds the images of the validation classes once; then episodes are t
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -72,9 +73,9 @@ class FewShotStage(Stage):
             groups, lr=c.lr, momentum=c.momentum, weight_decay=c.weight_decay, nesterov=c.momentum > 0, fused=fused
         )
 
+    @abstractmethod
     def parts(self) -> dict[str, nn.Module]:
         """The modules that the checkpoint keeps."""
-        raise NotImplementedError
 
     def final_scores(self) -> dict[str, float]:
         return self.scores(self.model)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from onesdaug.common.devices import pick_device
+from onesdaug.common.registry import check_complete
 from onesdaug.errors import ConfigError
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.speed import Compile, set_switches, to_compile
@@ -95,8 +96,7 @@ class Generator(ABC):
     @classmethod
     def from_pretrained(cls, *source: Any, **options: Any) -> Self | None:
         """The generator behind its name or a source it recognises, on `device`; with options that it declares."""
-        if lacking := sorted(cls.__abstractmethods__):
-            raise ConfigError(f"the generator {cls.__name__} lacks {', '.join(lacking)}")
+        check_complete("generator", cls)
         device = pick_device(options.pop("device", "auto"))
         return cls(**options).to_device(device)
 

@@ -25,7 +25,7 @@ Findings = dict[str, Any]  # fields of a StudyResult
 
 
 class StudyKind(Generic[S]):
-    """Base of all kinds; only `run` has to be written."""
+    """Base of all kinds; only `run` has to be written (or `show` alone, for what a command of its own has run)."""
 
     spec: type[S]  # the grammar: a subclass of Study with this kind's keys, all others are refused
     complete: ClassVar[bool] = False  # whether anything missing makes the run a failure
@@ -36,7 +36,7 @@ class StudyKind(Generic[S]):
 
     def run(self, study: S, context: StudyContext, output: Path) -> Findings:
         """The result's fields that this kind fills; pictures go into the folder `output`."""
-        raise NotImplementedError
+        raise ConfigError("studies of this kind are only shown; the command that makes them runs them")
 
     def facts(self, study: S, context: StudyContext) -> Facts:
         """Data, classifiers and generators behind the numbers."""

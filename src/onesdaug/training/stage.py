@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from onesdaug.training.settings import StageSettings
 
 
-class Stage:
+class Stage(ABC):
     """One training: the data on the device, a network, and how a step is made."""
 
     config: StageSettings
@@ -22,19 +23,21 @@ class Stage:
     score_start = False  # what training starts from is a candidate too: if all gets worse, it comes back unchanged
 
     @property
+    @abstractmethod
     def steps(self) -> int:
         """The length of the whole training."""
-        raise NotImplementedError
 
+    @abstractmethod
     def set_epochs(self, epochs: int, eval_every: int) -> None:
         """Take over the length that a time budget allows."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, step: int) -> Tensor:
-        raise NotImplementedError
+        """Of one step, to be made smaller."""
 
+    @abstractmethod
     def optimizer(self) -> torch.optim.Optimizer:
-        raise NotImplementedError
+        """A new one for the network; its groups' rates are scaled over the training."""
 
     def train_step(self, optimizer: torch.optim.Optimizer, step: int) -> Tensor:
         optimizer.zero_grad(set_to_none=True)

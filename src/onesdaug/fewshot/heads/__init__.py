@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from onesdaug.common.registry import HEADS
+from onesdaug.common.registry import HEADS, check_complete
 from onesdaug.encoders.checkpoint import load_checkpoint, part
 from onesdaug.encoders.load import build_backbone
 from onesdaug.errors import ConfigError
@@ -22,6 +22,7 @@ def build_head(name: str, dim: int, **settings: Any) -> Head:
     found = HEADS.get(name)
     if not (isinstance(found, type) and issubclass(found, Head)):
         raise ConfigError(f"head {name!r} is no subclass of onesdaug.fewshot.heads.Head")
+    check_complete("head", found)
     try:
         return found.build(dim, **settings)
     except TypeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Self
 
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """Classify the queries of E episodes from their support sets.
 
     `forward(support (E, N, S, d), query (E, Q, d)) -> logits (E, Q, N)`. Heads are inductive: row q of the logits is
@@ -22,8 +23,9 @@ class Head(nn.Module):
         """A head for features of `dim` numbers, with the user's settings; most do not need to know `dim`."""
         return cls(**settings)
 
+    @abstractmethod
     def forward(self, support: Tensor, query: Tensor) -> Tensor:
-        raise NotImplementedError
+        """The logits."""
 
     def predict(self, support: Tensor, query: Tensor) -> Tensor:
         """The class 0..N-1 of each query: (E, Q). A head may have a shorter way to it than its logits."""
