@@ -2,10 +2,10 @@
 
 Here (ONESDAUG_DATA set):  python benchmarks/h200_studies.py prepare                   fills carry/1 … carry/4
 There, call after call:    python3 benchmarks/h200_studies.py take carry/1             until all four are there
-                           python3 benchmarks/h200_studies.py run --limit 560 banks compiled score …
+                           python3 benchmarks/h200_studies.py run banks+compiled score+solvers … --limit 560
 
 The machine holds what was taken outside the tree (--work). Between two calls it is given back after seconds: have the
-next call ready. Jobs, each a process of its own that resumes: `banks` draws the rows of the stored results as they
+next call ready. Jobs, each a process of its own that resumes (those joined by + run side by side): `banks` draws the rows of the stored results as they
 were drawn (not compiled), `compiled` all others (compiled: the same views up to rounding, in less than half the time),
 `score` writes the studies' JSON from the banks, `solvers` the validation study of solvers, `efficiency` the timings,
 `demo` the demo's banks. Results go to $OUT as one archive after every job.
@@ -178,20 +178,21 @@ def run(args: argparse.Namespace) -> int:
     deadline, status = time.monotonic() + args.limit, 0
     out = Path(os.environ.get("OUT", args.work / "out"))
     out.mkdir(parents=True, exist_ok=True)
-    for job in args.jobs:
+    for group in args.jobs:
         began, left = time.monotonic(), deadline - time.monotonic()
         if left < 10:
-            print(f"{job}: no time left, not begun")
+            print(f"{group}: no time left, not begun")
             return 3
-        words = ["alone", job, "--work", str(args.work), "--studies", *args.studies]
-        process = subprocess.Popen([sys.executable, __file__, *words])
-        try:
-            code = process.wait(left)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            code = 3
-        print(f"{job}: ended with {code} after {time.monotonic() - began:.0f} s", flush=True)
-        status = status or code
+        words = ["--work", str(args.work), "--studies", *args.studies]
+        started = {job: subprocess.Popen([sys.executable, __file__, "alone", job, *words]) for job in group.split("+")}
+        for job, process in started.items():
+            try:
+                code = process.wait(max(1.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                code = 3
+            print(f"{job}: ended with {code} after {time.monotonic() - began:.0f} s", flush=True)
+            status = status or code
         with tarfile.open(out / "results.tar.gz", "w:gz") as archive:
             archive.add(args.work / "results", "results")
     return status

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -51,13 +53,21 @@ class Encoder:
         return self
 
     @torch.inference_mode()
-    def embed(self, images: Tensor, batch: int = 256) -> Tensor:
-        """(B,3,H,W), uint8 or float in [0,1], any size → (B,dim) float32, where `images` lies."""
-        rows = [
-            self.module(self.preprocess(images[i : i + batch].to(self.device))).float().to(images.device)
-            for i in range(0, len(images), batch)
-        ]
+    def embed(self, images: Tensor | Sequence[Tensor], batch: int = 256) -> Tensor:
+        """(B,3,H,W), uint8 or float in [0,1], any size → (B,dim) float32, where `images` lies.
+
+        A list holds images (3,H,W) of sizes of their own: cut out one by one, looked at together.
+        """
+        rows = [self._look(images[i : i + batch]) for i in range(0, len(images), batch)]
         return torch.cat(rows) if rows else torch.empty(0, self.dim)
+
+    def _look(self, images: Tensor | Sequence[Tensor]) -> Tensor:
+        if isinstance(images, Tensor):
+            frames = self.preprocess(images.to(self.device))
+        else:
+            frames = torch.cat([self.preprocess(image[None].to(self.device)) for image in images])
+        found: Tensor = self.module(frames)
+        return found.float().to(images[0].device)
 
     __call__ = embed
 

@@ -181,14 +181,8 @@ def _encode(encoder: Encoder, chunk: _Chunk, whole: tuple[bool, bool], known: Te
 
 def _features(encoder: Encoder, images: Tensor | Sequence[Image.Image]) -> Tensor:
     """Features of a batch, or of pictures of any sizes, on the host."""
-    if isinstance(images, Tensor):
-        return encoder.embed(images).float().cpu()
-    sizes: dict[tuple[int, int], list[int]] = {}
-    for row, image in enumerate(images):
-        sizes.setdefault(image.size, []).append(row)
-    found = [encoder.embed(torch.stack([to_tensor(images[row]) for row in rows])) for rows in sizes.values()]
-    order = torch.tensor([row for rows in sizes.values() for row in rows]).argsort()
-    return torch.cat(found).float().cpu()[order]
+    batch = images if isinstance(images, Tensor) else [to_tensor(image) for image in images]
+    return encoder.embed(batch).float().cpu()
 
 
 def _identity(info: BankInfo, dtype: torch.dtype) -> str:
