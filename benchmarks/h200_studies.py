@@ -5,7 +5,8 @@ There, call after call:    python3 benchmarks/h200_studies.py take carry/1      
                            python3 benchmarks/h200_studies.py run banks+compiled score+solvers … --limit 560
 
 The machine holds what was taken outside the tree (--work). Between two calls it is given back after seconds: have the
-next call ready. Jobs, each a process of its own that resumes (those joined by + run side by side): `banks` draws the rows of the stored results as they
+next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what
+waits on the CPU only: two that draw views slow each other down). `banks` draws the rows of the stored results as they
 were drawn (not compiled), `compiled` all others (compiled: the same views up to rounding, in less than half the time),
 `score` writes the studies' JSON from the banks, `solvers` the validation study of solvers, `efficiency` the timings,
 `demo` the demo's banks. Results go to $OUT as one archive after every job.
