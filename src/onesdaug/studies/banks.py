@@ -18,6 +18,7 @@ from torch import Tensor
 
 from onesdaug.common.files import whole_file
 from onesdaug.common.progress import log
+from onesdaug.data.decode import is_whole
 from onesdaug.encoders.base import Encoder
 from onesdaug.encoders.checkpoint import weights_fingerprint
 from onesdaug.errors import DataError
@@ -108,7 +109,8 @@ class FeatureBanks:
                 lacking[path] = replace(known, k=max(known.k, request.k))
         groups: dict[str, dict[Path, BankRequest]] = {}
         for path, request in lacking.items():
-            groups.setdefault(json.dumps([request.data, self._about(request), request.seed]), {})[path] = request
+            key = json.dumps([request.data, self._about(request), request.seed, self._wants_files(request)])
+            groups.setdefault(key, {})[path] = request
         for number, group in enumerate(groups.values(), start=1):
             first, k = next(iter(group.values())), max(request.k for request in group.values())
             outputs = {
@@ -133,6 +135,12 @@ class FeatureBanks:
                     known={path: plain for path, plain in seen.items() if plain is not None},
                 )
             self._banks.update(made)
+
+    def _wants_files(self, request: BankRequest) -> bool:
+        """Whether the encoder looks at more than the working size: whole images come in smaller chunks, and a view's
+        last digits depend on what is drawn beside it, so the others are not drawn with it."""
+        encoder, _ = self.context.classifier(request.classifier, request.data)
+        return encoder.short_side > FRAME and not is_whole(self.context.dataset(request.data))
 
     def _originals(self, encoder: Encoder, data: str) -> Tensor | None:
         """Features of the images themselves, where a bank of this encoder has been seen already."""
