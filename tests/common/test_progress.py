@@ -9,7 +9,7 @@ import time
 import pytest
 
 from onesdaug.common import progress as channel
-from onesdaug.common.progress import log, progress, shown
+from onesdaug.common.progress import log, printable, progress, shown
 
 
 @pytest.fixture
@@ -89,3 +89,16 @@ def test_bars_on_a_terminal_leave_messages_whole(monkeypatch: pytest.MonkeyPatch
 def test_messages_hold_only_characters(caplog: pytest.LogCaptureFixture) -> None:
     log.warning("cannot read %s", "name-\udc80.png")
     assert caplog.messages == ["cannot read name-?.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown_as"),
+    [
+        ("\x1b]0;mine\x07.png", "\\x1b]0;mine\\x07.png"),
+        ("a\rb\x9bc\u202egnp", "a\\rb\\x9bc\\u202egnp"),
+        ("größer →\tb\n", "größer →\tb\n"),
+        ("\udcff", "?"),
+    ],
+)
+def test_names_cannot_command_the_terminal(name: str, shown_as: str) -> None:
+    assert printable(name) == shown_as

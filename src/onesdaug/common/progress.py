@@ -6,6 +6,7 @@ Nothing is shown outside `shown()`, which the command line opens: a library does
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +21,13 @@ Item = TypeVar("Item")
 log = logging.getLogger("onesdaug")
 EVERY = 4.0  # seconds without a word, after which one is said where there is no terminal
 _screen: _Screen | None = None
+# what moves a terminal's cursor, colours it or turns the direction of writing; lines and tabs stay
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """Text that any terminal takes: file names may hold bytes that are no characters."""
-    return text.encode("utf-8", "replace").decode()
+    """Text that any terminal takes: file names may hold bytes that are no characters, and commands to the terminal."""
+    return _CONTROL.sub(lambda sign: ascii(sign[0])[1:-1], text.encode("utf-8", "replace").decode())
 
 
 def _only_printable(record: logging.LogRecord) -> bool:

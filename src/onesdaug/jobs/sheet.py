@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from onesdaug.common.files import whole_file
+from onesdaug.common.files import check_plain_file, whole_file
 from onesdaug.errors import ConfigError, ImageError
+from onesdaug.jobs.plan import identities
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw
@@ -50,6 +51,9 @@ def write_sheet(
     from PIL.PngImagePlugin import PngInfo
 
     path = out / NAME
+    if identities([path]) & identities(item.path for item in items):
+        raise ConfigError(f"{path} is itself an input of this job and was left as it is; give another output folder")
+    check_plain_file(path)
     if path.exists() and not overwrite and not _ours(path):
         raise ConfigError(f"{path} is not a sheet of ours and was left as it is; --overwrite replaces it")
     rows = []
