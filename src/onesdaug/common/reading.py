@@ -1,4 +1,4 @@
-"""Files that anyone may have written or edited: checked against a model, and what is wrong is one line naming the file."""
+"""Files that anyone may have edited: checked against a model, and what is wrong is one line that names the file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def read_json(path: Path, model: type[T], what: str, advice: str = "") -> T:
 def parse_json(text: str | bytes, model: type[T], name: str, what: str, advice: str = "") -> T:
     """The same for text from a file called `name`."""
     try:
-        return TypeAdapter(model).validate_json(text)
+        return TypeAdapter(model).validate_json(text, strict=True)
     except ValidationError as error:
         raise DataError(f"{name} is not {what} ({first_problem(error)}){advice and f'; {advice}'}") from error
 

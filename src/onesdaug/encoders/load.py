@@ -18,7 +18,7 @@ from torch import nn
 
 from onesdaug.common.registry import BACKBONES
 from onesdaug.encoders.base import Backbone, Encoder
-from onesdaug.encoders.checkpoint import load_checkpoint, part, weights_fingerprint
+from onesdaug.encoders.checkpoint import EncoderCard, by_card, load_checkpoint, part, weights_fingerprint
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.errors import ConfigError
 
@@ -76,7 +76,8 @@ def _as_encoder(made: Any, name: str) -> Encoder:
 
 
 def _from_checkpoint(folder: Path) -> Encoder:
-    tensors, card = load_checkpoint(folder)
-    module = build_backbone(card["backbone"], seed=0)
-    module.load_state_dict(part(tensors, "encoder"))
+    tensors, card = load_checkpoint(folder, EncoderCard)
+    with by_card(folder):
+        module = build_backbone(card["backbone"], seed=0)
+        module.load_state_dict(part(tensors, "encoder"))
     return wrap(module, Preprocess.from_dict(card["preprocess"]), module.dim, f"{card['backbone']}:{folder.name}")

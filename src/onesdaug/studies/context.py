@@ -20,7 +20,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, Found, check, data_root, load_split, split_members
 from onesdaug.data.sources import fingerprint
 from onesdaug.encoders.base import Encoder
-from onesdaug.encoders.checkpoint import load_checkpoint
+from onesdaug.encoders.checkpoint import EncoderCard, load_checkpoint
 from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.fewshot.bank import ORACLE
@@ -131,7 +131,7 @@ class StudyContext:
         """Of the checkpoint behind a classifier; None where the encoder is someone else's."""
         if classifier.head is not None:
             return None
-        return load_checkpoint(self.settings.checkpoints / classifier.encoder[data])[1]
+        return load_checkpoint(self.settings.checkpoints / classifier.encoder[data], EncoderCard)[1]
 
     def _load_classifier(self, classifier: Classifier, data: str) -> tuple[Encoder, Head]:
         spec = classifier.encoder[data]

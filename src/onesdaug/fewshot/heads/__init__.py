@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from onesdaug.common.registry import HEADS, check_complete
-from onesdaug.encoders.checkpoint import load_checkpoint, part
+from onesdaug.encoders.checkpoint import EncoderCard, by_card, load_checkpoint, part
 from onesdaug.encoders.load import build_backbone
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.heads.base import Head
@@ -31,11 +31,12 @@ def build_head(name: str, dim: int, **settings: Any) -> Head:
 
 def load_head(folder: Path | str, **overrides: Any) -> Head | None:
     """The head a checkpoint was meta-trained with; None for a pretrained backbone."""
-    tensors, card = load_checkpoint(folder)
+    tensors, card = load_checkpoint(folder, EncoderCard)
     described = card.get("head")
     if described is None:
         return None
-    dim = build_backbone(card["backbone"], seed=0).dim
-    head = build_head(described["name"], dim, **{**described["settings"], **overrides})
-    head.load_state_dict(part(tensors, "head"))
+    with by_card(folder):
+        dim = build_backbone(card["backbone"], seed=0).dim
+        head = build_head(described["name"], dim, **{**described["settings"], **overrides})
+        head.load_state_dict(part(tensors, "head"))
     return head.eval()
