@@ -28,11 +28,16 @@ M = TypeVar("M", bound=nn.Module)
 SHARD_BYTES = 15 * 2**20  # every file stays under 16 MB
 
 
-class Card(BaseModel):
+class Kind(BaseModel):
+    """What tells whose card it is."""
+
+    kind: str | None = None
+
+
+class Card(Kind):
     """What every card says; what else it holds is left to those who read it."""
 
     weights: str
-    kind: str | None = None
 
 
 class HeadCard(BaseModel):
@@ -100,7 +105,7 @@ def load_checkpoint(folder: Path | str, kind: type[Card] = Card) -> tuple[dict[s
     return {k: v.float() if v.is_floating_point() else v for k, v in tensors.items()}, card
 
 
-def read_card(folder: Path, kind: type[Card] = Card) -> dict[str, Any]:
+def read_card(folder: Path, kind: type[Kind]) -> dict[str, Any]:
     """The card alone; DataError where it is not one of that kind."""
     path = folder / "card.json"
     if not path.is_file():

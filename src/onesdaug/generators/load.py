@@ -11,6 +11,7 @@ from onesdaug.common.devices import pick_device
 from onesdaug.common.options import IP_REPO
 from onesdaug.common.progress import log
 from onesdaug.common.registry import GENERATORS
+from onesdaug.encoders.checkpoint import Kind, read_card
 from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing
 from onesdaug.generators.base import Generator
 from onesdaug.generators.speed import Compile, check_compile, start_workers
@@ -37,12 +38,24 @@ def find_generator(source: str | Path) -> Any:
         if _is_class(kind) and kind.recognises(text):
             return kind
     if folder.is_dir() or folder.is_absolute() or text.startswith((".", "~")):
-        there = "holds nothing that a generator here recognises" if folder.is_dir() else "does not exist"
+        there = (
+            f"holds nothing that a generator here recognises{_why(folder)}" if folder.is_dir() else "does not exist"
+        )
         raise WeightsMissing(
             f"the folder {text} {there}: want a model in diffusers format, or what `onesdaug generator train` wrote"
         )
     GENERATORS.check(text)
     raise AssertionError("unreachable: `check` knows no other name")
+
+
+def _why(folder: Path) -> str:
+    """What is wrong with its card, if that is why."""
+    try:
+        if (folder / "card.json").is_file():
+            read_card(folder, Kind)
+        return ""
+    except OnesdaugError as error:
+        return f" ({error})"
 
 
 def load_generator(

@@ -17,6 +17,7 @@ from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.common.registry import GENERATORS
 from onesdaug.encoders.checkpoint import (
     Card,
+    Kind,
     load_checkpoint,
     part,
     read_card,
@@ -134,8 +135,8 @@ class Pocket(Generator):
     def recognises(cls, source: str) -> bool:
         """A folder whose card says so; generators derived from this one have names alone."""
         try:
-            return cls is Pocket and bool(read_card(Path(source).expanduser())["kind"] == KIND)
-        except (OnesdaugError, KeyError):
+            return cls is Pocket and bool(read_card(Path(source).expanduser(), Kind).get("kind") == KIND)
+        except OnesdaugError:
             return False
 
     @classmethod
@@ -277,7 +278,7 @@ def load_decoder(source: str | Path, latents: str) -> tuple[TinyDecoder, str]:
 def _kind(folder: Path, advice: str) -> str | None:
     if not (folder / "card.json").is_file():
         raise WeightsMissing(f"{folder} holds no card.json; {advice}")
-    return read_card(folder).get("kind")
+    return read_card(folder, Kind).get("kind")
 
 
 def _advice() -> str:
