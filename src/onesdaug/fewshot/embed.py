@@ -17,11 +17,12 @@ from typing import Any
 
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from onesdaug.common.files import whole_file
 from onesdaug.common.progress import progress
+from onesdaug.common.reading import read_tensors
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.decode import is_whole, originals
 from onesdaug.data.pixels import to_tensor
@@ -160,13 +161,13 @@ class _Job:
         if file.is_file():
             return False
         known = None if self.known is None else self.known[chunk.rows]
-        features = to_dtype(_encode(self.encoder, chunk, self.whole, known), self.dtype)
+        features = to_dtype(_encode(self.encoder, chunk, self.whole, known), self.dtype, self.info.ids[chunk.rows])
         with whole_file(file) as temporary:
             save_file({"features": features}, temporary)
         return True
 
     def join(self, labels: Tensor) -> None:
-        features = torch.cat([load_file(file)["features"] for file in self.files])
+        features = torch.cat([read_tensors(file, "delete it and run again")["features"] for file in self.files])
         FeatureBank(features, labels, self.info).save(self.output)
         shutil.rmtree(self.parts)
 
