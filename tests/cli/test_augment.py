@@ -319,3 +319,20 @@ def test_speed_options_reach_the_model_or_are_refused(
     ):
         failed = augment(*(common if wrong[0] != "--model" else common[:1]), "-o", tmp_path / "none", *wrong)
         assert isinstance(failed.exception, ConfigError) and reason in str(failed.exception)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_terminals_that_know_few_signs_and_names_that_command_them(tmp_path: Path, encoding: str) -> None:
+    folder = tmp_path / "\x1b]0;mine\x07→"
+    folder.mkdir()
+    make_image(0).save(folder / "\x1b[2Ja.png")
+    (folder / "\x1b[31mb.png").write_text("no image")
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "LC_ALL": "C"}
+    call = [*PROGRAM, "augment", str(folder), "-o", str(folder / "out"), "--model", "shape"]
+    done = subprocess.run(call, env=environment, capture_output=True, check=False)
+    assert done.returncode == 1 and b"3 views made" in done.stdout, done.stderr
+    assert encoding == "ascii" or b"->" in done.stdout  # click takes ASCII for a mistake, and writes UTF-8
+    assert b"Traceback" not in done.stderr and b"\x1b" not in done.stdout + done.stderr
+    assert b"\\x1b[31mb.png" in done.stderr
+    shown = subprocess.run([*PROGRAM, "augment", "--help"], env=environment, capture_output=True, check=False)
+    assert shown.returncode == 0 and b"Eta" in shown.stdout

@@ -80,8 +80,9 @@ def _root(
 
 def main() -> None:
     """Run the command line; errors meant for people are one line, without a traceback."""
-    from onesdaug.cli.screen import show_error
+    from onesdaug.cli.screen import any_terminal, show_error
 
+    any_terminal()
     try:
         app()
     except OnesdaugError as error:

@@ -85,6 +85,7 @@ def augment(
 
 
 def _run(augmenter: Augmenter, model: str, listing: Listing, task: JobSettings, sheet: bool) -> int:
+    from onesdaug.cli.screen import say
     from onesdaug.common.progress import log
     from onesdaug.jobs.job import run_job
 
@@ -104,7 +105,7 @@ def _run(augmenter: Augmenter, model: str, listing: Listing, task: JobSettings, 
             trouble = True
     for source, reason in summary.failures.items():
         log.info(f"failed: {reason if reason.startswith(source) else f'{source}: {reason}'}")
-    typer.echo(
+    say(
         f"{summary.made} views made, {summary.skipped} were there already, {summary.failed} inputs failed, "
         f"{summary.seconds:.1f} s → {task.out}"
     )

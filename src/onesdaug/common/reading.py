@@ -16,20 +16,23 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def read_json(path: Path, model: type[T], what: str, advice: str = "") -> T:
-    """The JSON in a file as a `model` (a pydantic model, a dataclass, a type); `what` the file should be."""
-    return parse_json(read_bytes(path), model, str(path), what, advice)
+def read_json(path: Path, model: type[T], what: str, strict: bool = True) -> T:
+    """The JSON in a file as a `model` (a pydantic model, a dataclass, a type); `what` the file should be.
+
+    Strict: "7" is no number. A model that looks at the JSON before its fields are read cannot be.
+    """
+    return parse_json(read_bytes(path), model, str(path), what, strict)
 
 
-def parse_json(text: str | bytes, model: type[T], name: str, what: str, advice: str = "") -> T:
+def parse_json(text: str | bytes, model: type[T], name: str, what: str, strict: bool = True) -> T:
     """The same for text from a file called `name`."""
     try:
-        return TypeAdapter(model).validate_json(text, strict=True)
+        return TypeAdapter(model).validate_json(text, strict=strict)
     except ValidationError as error:
-        raise DataError(f"{name} is not {what} ({first_problem(error)}){advice and f'; {advice}'}") from error
+        raise DataError(f"{name} is not {what} ({_first_problem(error)})") from error
 
 
-def first_problem(error: ValidationError) -> str:
+def _first_problem(error: ValidationError) -> str:
     """`network.size: Input should be greater than 0`."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     place = ".".join(str(part) for part in first["loc"])

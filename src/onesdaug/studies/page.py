@@ -24,8 +24,13 @@ IN_SHORT = "In short: what agrees with the paper and what differs"
 DETAILS = "± is the half-width of a 95 % interval. A paired difference compares two methods episode by episode."
 
 
-def render(results: Sequence[StudyResult], folder: Path) -> str:
-    """The whole page; `folder` holds the pictures. The templates ask `facts`, `claims` and each kind what to show."""
+def render(results: Sequence[StudyResult], folder: Path | Sequence[Path]) -> str:
+    """The whole page; `folder`, or one for each result, holds the pictures.
+
+    The templates ask `facts`, `claims` and each kind what to show.
+    """
+    folders = [folder] * len(results) if isinstance(folder, Path) else folder
+    beside = {id(result): partial(embed, place) for result, place in zip(results, folders, strict=True)}
     alone = len(results) == 1 and results[0].paper == "none"  # nothing of the paper's: the page is the result's own
     return render_template(
         "studies.html",
@@ -38,7 +43,7 @@ def render(results: Sequence[StudyResult], folder: Path) -> str:
         claims=claims,
         anchor=anchor,
         shown_by=shown_by,
-        embed=partial(embed, folder),
+        pictures_of=lambda result: beside[id(result)],
     )
 
 
