@@ -179,7 +179,17 @@ def evaluate(
         bool, typer.Option("--explain", help="Then say why the views (the last row's) helped or hurt, in sentences.")
     ] = False,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="JSON", help="Also write the results as JSON.")
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="FILE",
+            help="Also write the results: .json (for `onesdaug report`), .csv or .tex.",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg", help="Also draw the gains, with --curve the accuracy over the views."),
     ] = None,
 ) -> None:
     """Accuracy on N-way K-shot episodes, with 95 % intervals, and the paired gain over the baseline."""
@@ -188,8 +198,9 @@ def evaluate(
     from onesdaug.fewshot.evaluate import evaluate as score
     from onesdaug.report.terminal import print_parts
     from onesdaug.studies.kind import shown_by
-    from onesdaug.studies.kinds.evaluation import to_result
+    from onesdaug.studies.kinds.evaluation import as_text, drawing, to_result
 
+    _check_endings({output: (".json", ".csv", ".tex"), plot: (".svg",)})
     started = time.perf_counter()
     features = FeatureBank.load(bank)
     other = None if baseline is None else FeatureBank.load(baseline)
@@ -201,9 +212,11 @@ def evaluate(
     found = to_result(results, banks, described, time.perf_counter() - started)
     print_parts(shown_by(found), results_screen())
     if output is not None:
-        write_text(output, found.model_dump_json(indent=1) + "\n")
+        write_text(output, as_text(found, output.suffix))
+    if plot is not None:
+        write_text(plot, drawing(found))
     if explain:
-        _explain(features, scorer, tasks, uses[-1] if uses else None)
+        _explain(features, scorer, tasks, uses[-1] if uses else None, other, baseline.name if baseline else "")
 
 
 def _paper(backbone: str, head: str) -> tuple[PretrainConfig, MetaConfig]:
@@ -257,13 +270,27 @@ def _uses(
     return [ViewUse(s, q, original_weight)]
 
 
-def _explain(bank: FeatureBank, head: Head, tasks: list[Task], use: ViewUse | None) -> None:
-    """One paragraph per task, always against the originals of the same bank."""
+def _check_endings(wanted: dict[Path | None, tuple[str, ...]]) -> None:
+    """Said before anything is computed."""
+    for path, endings in wanted.items():
+        if path is not None and path.suffix not in endings:
+            raise ConfigError(f"{path} must end in {', '.join(endings)}: that says what is written")
+
+
+def _explain(
+    bank: FeatureBank,
+    head: Head,
+    tasks: list[Task],
+    use: ViewUse | None,
+    baseline: FeatureBank | None,
+    name: str,
+) -> None:
+    """One paragraph per task, against the baseline that was given, or the originals of the same bank."""
     from onesdaug.analysis.explain import explain, nothing_to_explain
 
-    why_not = nothing_to_explain(bank, use)
+    why_not = nothing_to_explain(bank, use, baseline)
     if use is None or why_not is not None:
         typer.echo(why_not)
         return
     for task in tasks:
-        typer.echo("\n" + "\n".join(explain(bank, head, task, use).lines()))
+        typer.echo("\n" + "\n".join(explain(bank, head, task, use, baseline, name).lines()))

@@ -136,6 +136,13 @@ def accuracies(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDA
     return right.double().div(targets.numel()).numpy()
 
 
+def check_comparable(bank: FeatureBank, reference: FeatureBank) -> None:
+    if reference.info.ids != bank.info.ids or not torch.equal(reference.labels, bank.labels):
+        raise DataError("the baseline bank holds other images than this one (or another order): not comparable")
+    if reference.dim != bank.dim:
+        raise DataError(f"the baseline's features have d = {reference.dim}, this bank's {bank.dim}")
+
+
 def evaluate(
     bank: FeatureBank,
     head: Head,
@@ -149,10 +156,7 @@ def evaluate(
     """
     uses = list(uses)
     reference = bank if baseline is None else baseline
-    if reference.info.ids != bank.info.ids or not torch.equal(reference.labels, bank.labels):
-        raise DataError("the baseline bank holds other images than this one (or another order): not comparable")
-    if reference.dim != bank.dim:
-        raise DataError(f"the baseline's features have d = {reference.dim}, this bank's {bank.dim}")
+    check_comparable(bank, reference)
     weight = uses[0].original_weight if uses else 0.5
     original = ViewUse(0, 0, weight) if baseline is None else ViewUse(baseline.k, baseline.k, weight)
     results = []
