@@ -70,6 +70,15 @@ class Augmenter(ViewSource):
         self._cost_lock, self._done = Lock(), 0.0
         self._told_of_memory = False
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For other processes: settings and generator; what runs them is made anew there."""
+        return {name: value for name, value in vars(self).items() if name not in ("stages", "_cost_lock")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.stages = Stages(self.generator, self.config, self.device)
+        self._cost_lock = Lock()
+
     @property
     def table(self) -> StepTable | None:
         """The solver's rows that are run; None without a generator."""

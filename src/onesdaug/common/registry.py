@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+_OWN_FILE = "onesdaug_file_"  # begins the names of modules that are a user's file
 
 
 class Registry:
@@ -152,6 +153,11 @@ def check_complete(kind: str, thing: type) -> None:
         raise ConfigError(f"the {kind} {thing.__name__} lacks {', '.join(lacking)} (docs/extend.md)")
 
 
+def is_from_file(kind: type) -> bool:
+    """Whether a class comes from `file.py:Class`: other processes cannot import it by its module's name."""
+    return kind.__module__.startswith(_OWN_FILE)
+
+
 def _module(name: str) -> ModuleType:
     here = str(Path.cwd())
     if here not in sys.path:  # the folder one stands in counts, as with `python -m`
@@ -161,7 +167,7 @@ def _module(name: str) -> ModuleType:
 
 @cache
 def _file(path: str) -> ModuleType:
-    name = f"onesdaug_file_{Path(path).stem}"
+    name = f"{_OWN_FILE}{Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")

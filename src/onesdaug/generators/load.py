@@ -76,6 +76,7 @@ def load_generator(
     made = found.from_pretrained(source, device=device, **given) if _is_class(found) else _own(found, source, device)
     if made is not None:
         made.accelerate(compile)
+        made.origin = str(source), {"device": str(made.device), "compile": compile, **given}
     elif compile != "off":
         raise ConfigError(f"{source} has no network to compile; leave compile off")
     return made
