@@ -14,7 +14,7 @@ from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.evaluate import Result
 from onesdaug.report.figures import DASHED, SHAPES, Chart, drawn, look, standalone
 from onesdaug.report.parts import Part
-from onesdaug.report.plot import Dot, dot_rows
+from onesdaug.report.plot import AGAINST_NONE, Dot, dot_rows
 from onesdaug.report.records import Cell
 from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import accuracy, of_accuracy, of_gain, p_value, points, relative
@@ -66,7 +66,8 @@ def drawing(result: StudyResult) -> str:
         for cell in gains
         if cell.gain is not None
     ]
-    against = f"percentage points against {result.cells[0].label}"
+    base = result.cells[0]
+    against = f"percentage points against {base.label}" if base.query else AGAINST_NONE
     return standalone(dot_rows(f"Paired gain with 95 % intervals, {result.title}", rows, across=against))
 
 
@@ -79,6 +80,7 @@ def _curve(result: StudyResult) -> Chart:
         style, level = look(_mark(others[0]), SHAPES[place % len(SHAPES)]), 100 * base.accuracy.mean
         cells = others if base.query else [base, *others]
         x, y = [cell.query for cell in cells], [100 * cell.accuracy.mean for cell in cells]
+        chart.axes.set_xticks(sorted({0, *x}))
         chart.line(f"{shot}-shot", style, x, y)
         half = [100 * (cell.gain.ci95 if cell.gain is not None else cell.accuracy.ci95) for cell in cells]
         chart.dots(style, x, y, [f"{shot}-shot, {c.query} views: {accuracy(c.accuracy)} %" for c in cells], yerr=half)
