@@ -61,7 +61,7 @@ class SourceAugmenter(Augmenter):
         return self.source.code
 
     def summary(self) -> str:
-        return "views of a source of its own (no generator)"
+        return "a source of views, without a generator"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.source, self.name)

@@ -17,6 +17,7 @@ from onesdaug.augment.batch import PendingBatch, Row, View, finish, launcher, pr
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
 from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas, to_square
+from onesdaug.augment.presets import check_preset
 from onesdaug.augment.seeds import Seed, row_seeds
 from onesdaug.augment.solvers import StepTable
 from onesdaug.augment.source import ViewSource, find_source
@@ -116,6 +117,8 @@ class Augmenter(ViewSource):
             from onesdaug.augment.adapter import SourceAugmenter
 
             return SourceAugmenter(own, str(name))
+        if preset is not None:
+            check_preset(preset, default_preset(own or name), name)
         config = config or named_preset(preset or default_preset(own or name))
         if str(name) == "shape" and config.shape is None:
             raise ConfigError("model 'shape' makes views by the shape tweak alone, and the shape tweak is off")

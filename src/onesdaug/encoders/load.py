@@ -79,13 +79,15 @@ def _asked(function: Any, settings: dict[str, Any]) -> Encoder:
 
     In this order, because much that is meant for pictures also runs on tensors, to a wrong result, and not the reverse.
     """
-    problems = []
-    for pictures, kind in ((True, "a list of PIL images"), (False, "a tensor")):
+    problems: dict[str, str] = {}  # what went wrong → with what; often it is the same
+    for pictures, kind in ((True, "pictures"), (False, "tensors")):
         try:
             return Encoder(function, pictures=pictures, **{**settings, "dim": None})
         except ConfigError as error:
-            problems.append(f"  {kind}: {str(error).splitlines()[-1].strip()}")
-    raise ConfigError("\n".join([f"encoder {settings['name']} takes neither pictures nor tensors:", *problems]))
+            told = str(error).splitlines()[-1].strip()
+            problems[told] = f"{problems[told]} and {kind}" if told in problems else kind
+    lines = [f"  {kind}: {told}" for told, kind in problems.items()]
+    raise ConfigError("\n".join([f"encoder {settings['name']} takes neither pictures nor tensors:", *lines]))
 
 
 def _from_checkpoint(folder: Path) -> Encoder:
