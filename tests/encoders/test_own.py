@@ -154,7 +154,10 @@ def test_a_changed_file_is_another_encoder(mine: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "words"),
     [
-        ("broken", ["encoder my.py:broken takes neither", "AttributeError: 'list' object", "my.py:", "AttributeError"]),
+        (
+            "broken",
+            ["encoder my.py:broken takes neither", "AttributeError: 'list' object", "my.py:", "AttributeError"],
+        ),
         ("Unfinished", ["encoder my.py:Unfinished, given 1 images, failed", "ValueError: shape trouble in two lines"]),
         ("NeedsArguments", ["encoder my.py:NeedsArguments: calling it without arguments", "TypeError", "width"]),
         ("maps", ["takes neither", "one vector per image, (1, C), but gave Tensor of shape (1, 3, 84)"]),
@@ -182,7 +185,9 @@ def test_the_place_in_the_users_file_is_named(mine: Path) -> None:
 
 
 def test_an_error_on_some_later_batch_is_told_alike(mine: Path) -> None:
-    mine.write_text("def f(images):\n    assert images[0].size != (5, 5), 'too small'\n    return [[1.0]] * len(images)\n")
+    mine.write_text(
+        "def f(images):\n    assert images[0].size != (5, 5), 'too small'\n    return [[1.0]] * len(images)\n"
+    )
     encoder = load_encoder("my.py:f")
     with pytest.raises(ConfigError, match=r"given 2 images, failed:\n  AssertionError: too small \(.*my.py:2\)"):
         encoder.embed(torch.rand(2, 3, 5, 5))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import logging
-from importlib.metadata import EntryPoint
 import re
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest

@@ -14,7 +14,7 @@ from PIL import Image
 from onesdaug.augment.batch import Row, View
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.operator import Augmenter
-from onesdaug.augment.seeds import Seed
+from onesdaug.augment.seeds import Seed, row_seeds
 from onesdaug.augment.source import ViewSource
 from onesdaug.common.own import calling, code_mark
 
@@ -40,11 +40,20 @@ class SourceAugmenter(Augmenter):
                 most = max(other.k for other in rows if (id(other.image), other.seed) == key)
                 known[key] = self.pictures([row.image], most, row.seed)[0]
             seconds = time.perf_counter() - started
-            found.append(View(known[key][row.k - 1], None, row.k, row.seed, None, 0, 0, seconds, self.peak_memory_mb()))
+            found.append(
+                View(known[key][row.k - 1], None, row.k, row.seed, None, 0, 0, seconds, self.peak_memory_mb())
+            )
         return found
 
-    def tensors(self, batch: torch.Tensor, k: int = 3, seeds: Sequence[Seed] | None = None, **_: Any) -> torch.Tensor:
-        return self.source.tensors(batch, k, seeds)
+    def tensors(
+        self,
+        batch: torch.Tensor,
+        k: int = 3,
+        seeds: Sequence[Seed] | None = None,
+        seed: Seed = 0,
+        image_scale: Sequence[float] | None = None,
+    ) -> torch.Tensor:
+        return self.source.tensors(batch, k, row_seeds(batch, seed) if seeds is None else seeds)
 
     def pictures(self, images: Sequence[Image.Image], k: int, seed: Seed = 0) -> list[list[Image.Image]]:
         with calling(f"view source {self.name}, given {len(images)} images,", self.source.code):

@@ -73,8 +73,8 @@ class Augmenter(ViewSource):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Made anew from what it was made of: pickles and copies, as workers get them, have locks of their own."""
-        settings = {"batch_size": self.batch_size, "device": self.device, "side": self.side}
-        return partial(type(self), **settings), (self.generator, self.config)
+        made = partial(type(self), batch_size=self.batch_size, device=self.device, side=self.side)
+        return made, (self.generator, self.config)
 
     def __repr__(self) -> str:
         name = "" if self.generator is None else f"{type(self.generator).__name__}, "
@@ -107,8 +107,8 @@ class Augmenter(ViewSource):
         """A registered generator (`pocket` is embedded, `shape` is geometry alone), a folder, a hub id, or your own.
 
         A folder is one in diffusers format, or one that `onesdaug generator train` wrote; your own is named
-        `package.module:object`, and may also be a source of views, which has no settings (docs/extend.md). `compile` gives the same views faster (docs/speed.md); `side` and a
-        tiny `decoder` made for the model give others, cheaper.
+        `package.module:object`, and may also be a source of views, which has no settings (docs/extend.md). `compile`
+        gives the same views faster (docs/speed.md); `side` and a tiny `decoder` made for the model give others, cheaper.
         """
         if config is not None and preset is not None:
             raise ConfigError("give either config or preset, not both")

@@ -36,7 +36,7 @@ FOR_SD = ("paper", "paper-fast", "paper-cheap", "vlm")
 
 
 def check_preset(name: str, own: str, model: object) -> None:
-    """Say it where settings that were made for Stable Diffusion are given to a generator with settings of its `own`."""
+    """Say so where settings made for Stable Diffusion are given to a generator that has its `own`."""
     if name in FOR_SD and own not in FOR_SD:
         log.warning("preset %s was made for Stable Diffusion (sd15), not for %s, whose own is %s", name, model, own)
 

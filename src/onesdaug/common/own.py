@@ -89,7 +89,7 @@ def _module_of(thing: Any) -> str:
 
 
 def _place(error: Exception) -> str:
-    """ (file:line) of the last step that was in someone's own file."""
+    """(file:line) of the last step that was in someone's own file."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     if isinstance(error, SyntaxError) and error.filename:

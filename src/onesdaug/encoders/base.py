@@ -53,7 +53,7 @@ class Encoder:
         *,
         pictures: bool = False,
     ) -> None:
-        self.module = module.eval().requires_grad_(False) if isinstance(module, nn.Module) else module
+        self.module: Any = module.eval().requires_grad_(False) if isinstance(module, nn.Module) else module
         self.pictures = pictures
         self.preprocess = Preprocess() if preprocess is None and not pictures else preprocess
         self.name = name or getattr(module, "__name__", type(module).__name__)

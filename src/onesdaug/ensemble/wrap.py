@@ -57,7 +57,7 @@ class TestTimeEnsemble(Estimator, nn.Module):
     preprocess: from what is fed to what the model takes, for originals and views alike. Fed a tensor
         or an array, it gets an (N, 3, H, W) batch in [0, 1]; fed PIL images or paths, one PIL image at a time.
     input: what the model takes: "tensor", "pil" (a list) or "numpy" (NHWC; flat rows for scikit-learn).
-        None: "tensor" for a module, "pil" for a pipeline, "numpy" for scikit-learn, for other callables whatever is fed.
+        None: "tensor" for a module, "pil" for a pipeline, "numpy" for scikit-learn; for others whatever is fed.
     output: picks one vector per image, (N, C), from what the model returns.
         None: tensors, arrays, lists of vectors as they are; of a transformers ModelOutput one of `FIELDS`.
     chunk: at most so many rows in one forward. None: all B·(1+K) at once.
@@ -119,7 +119,7 @@ class TestTimeEnsemble(Estimator, nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Any, *, return_details: bool = False) -> Tensor | EnsembleDetails:
-        """(B, C) for a (B, 3, H, W) batch in [0, 1], a (B, H, W, 3) array, PIL images or paths; never any gradients."""
+        """(B, C) for a (B, 3, H, W) batch in [0, 1], a (B, H, W, 3) array, PIL images or paths; no gradients."""
         if isinstance(self.model, nn.Module) and self.model.training:
             warnings.warn("the wrapped model is in training mode; call .eval() first", stacklevel=2)
         fed = _checked(images)
@@ -201,7 +201,11 @@ def _checked(images: Any) -> Tensor | list[Image.Image]:
             images = to_floats(torch.from_numpy(np.ascontiguousarray(images))).permute(0, 3, 1, 2)
         elif images.ndim == 1:
             images = list(images)  # of paths or pictures, as cross-validation cuts them
-    if isinstance(images, list | tuple) and images and all(isinstance(i, Image.Image | str | PathLike) for i in images):
+    if (
+        isinstance(images, list | tuple)
+        and images
+        and all(isinstance(i, Image.Image | str | PathLike) for i in images)
+    ):
         return [load_image(i) for i in images]
     if not isinstance(images, Tensor) or len(images) == 0:
         shape = f" {tuple(images.shape)}" if isinstance(images, Tensor | np.ndarray) else ""

@@ -110,7 +110,9 @@ def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Episode
     return EpisodeFeatures(bank, episodes, use, views)
 
 
-def accuracies(head: Head | Callable[[Tensor, Tensor], Any], features: EpisodeFeatures, episodes: Episodes) -> NDArray[np.float64]:
+def accuracies(
+    head: Head | Callable[[Tensor, Tensor], Any], features: EpisodeFeatures, episodes: Episodes
+) -> NDArray[np.float64]:
     """The share of right answers in each episode: (E,). A few episodes at a time, never all of them.
 
     One chunk per thread rather than all threads on one chunk: the operations are too small to be worth a barrier

@@ -65,9 +65,7 @@ def load_generator(
     start_workers(compile, pick_device(device))
     with calling(f"making the generator {source}", found):
         drawn = (
-            found.from_pretrained(source, device=device, **given)
-            if _is_class(found)
-            else _own(found, source, device)
+            found.from_pretrained(source, device=device, **given) if _is_class(found) else _own(found, source, device)
         )
     if drawn is not None:
         drawn.accelerate(compile)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from onesdaug.common.own import calling
 from onesdaug.errors import ConfigError
 
+
 class Head(nn.Module, ABC):
     """Classify the queries of E episodes from their support sets.
 
