@@ -1,4 +1,4 @@
-"""Heads and views of one's own by name: in `augment`, `embed`, `evaluate` and study files, with errors of two lines."""
+"""Heads and views of one's own by name: in `augment`, `embed`, `evaluate` and study files; errors of two lines."""
 
 from __future__ import annotations
 

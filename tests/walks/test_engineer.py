@@ -1,4 +1,4 @@
-"""The engineer: a scikit-learn model and a folder of pictures of one's own → whether views help, and the code to keep."""
+"""The engineer: a scikit-learn model and a folder of pictures → whether views help, and the code to keep."""
 
 from __future__ import annotations
 

@@ -108,7 +108,7 @@ class Augmenter(ViewSource):
 
         A folder is one in diffusers format, or one that `onesdaug generator train` wrote; your own is named
         `package.module:object`, and may also be a source of views, which has no settings (docs/extend.md). `compile`
-        gives the same views faster (docs/speed.md); `side` and a tiny `decoder` made for the model give others, cheaper.
+        gives the same views faster (docs/speed.md); `side` and a tiny `decoder` for the model give others, cheaper.
         """
         if config is not None and preset is not None:
             raise ConfigError("give either config or preset, not both")

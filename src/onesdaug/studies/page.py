@@ -44,7 +44,7 @@ def render(results: Sequence[StudyResult], folder: Path) -> str:
 
 def is_own(results: Sequence[StudyResult]) -> bool:
     """Whether nothing here is the paper's."""
-    return all(result.paper == "none" for result in results)
+    return bool(results) and all(result.paper == "none" for result in results)
 
 
 def heading(results: Sequence[StudyResult]) -> list[str]:

@@ -71,8 +71,8 @@ def as_head(head: Any, name: str = "") -> Head:
     name = name or str(getattr(head, "__name__", type(head).__name__))
     if not callable(head):
         raise ConfigError(
-            f"head {name!r} gives {type(head).__name__}; want a subclass of onesdaug.fewshot.heads.Head, or a function "
-            "of support (E, N, S, d) and query (E, Q, d) that gives logits (E, Q, N)"
+            f"head {name!r} gives {type(head).__name__}; want a subclass of onesdaug.fewshot.heads.Head, or a "
+            "function of support (E, N, S, d) and query (E, Q, d) that gives logits (E, Q, N)"
         )
     return FunctionHead(head, name)
 

@@ -124,7 +124,7 @@ def parts_plot(panel: Panel) -> str:
 
 @drawn
 def noise_curve(panel: Panel, settings: Mapping[str, str]) -> Chart | None:
-    """Accuracy over the noise level, no views and the reference as lines across; nothing with fewer than two levels."""
+    """Accuracy over the noise level, no views and the reference as lines across; none with fewer than two levels."""
     curves, paper = _curves(panel, settings), _paper_accuracies(panel)
     if not any(len(curve) > 1 for curve in curves.values()):
         return None
