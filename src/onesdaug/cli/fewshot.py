@@ -139,10 +139,10 @@ def embed(
     dtypes = {"float16": torch.float16, "float32": torch.float32}
     if dtype not in dtypes:
         raise ConfigError(f"dtype must be float16 or float32, not {dtype!r}")
-    if views == "none" and k:
-        raise ConfigError(f"--k {k} needs --views: who is to make them?")
+    if (views == "none") != (k == 0):
+        raise ConfigError(f"--views {views} with --k {k}: views need --k of at least 1, and --k needs --views")
     source: Views | str | None = None
-    if views != "none" and k:
+    if views != "none":
         source = ORACLE if views == ORACLE else resolve_views(views, preset, device)
     images = _load(data, split, root)
     network = load_encoder(encoder, pick_device(device))

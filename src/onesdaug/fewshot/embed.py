@@ -91,9 +91,8 @@ def embed_all(
 
 def _described(views: Views | str | None, k: int) -> tuple[dict[str, Any], Views | None]:
     """What a bank says of its views, and who makes them; nobody does for an oracle, whose views are other images."""
-    if k < 0 or (views is None and k):
-        raise ConfigError(f"k={k}: the number of views cannot be negative, and needs views= when above 0")
-    views = views if k else None  # no views at all, whoever would make them
+    if (views is None) != (k == 0) or k < 0:
+        raise ConfigError(f"k={k} does not go with views={'none' if views is None else 'given'}: k ≥ 1 needs views")
     if isinstance(views, str):
         if views != ORACLE:
             raise ConfigError(f"views must be a maker of views, {ORACLE!r} or None, not {views!r}")
