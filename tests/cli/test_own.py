@@ -24,6 +24,8 @@ MINE = """
 import torch
 from torch import nn
 
+from onesdaug.fewshot import heads
+
 
 def darker(batch, k, seeds):
     return torch.stack([batch * (1 - n / 10) for n in range(1, k + 1)], dim=1)
@@ -52,7 +54,12 @@ class Head(nn.Module):
 
 
 def for_one_episode(support, query):
-    return query @ support.mean(1).T
+    return query @ support.mean(1).mT[:, :, 0]
+
+
+class Broken(heads.Head):
+    def forward(self, support, query):
+        raise RuntimeError("not yet")
 
 
 def transposed(support, query):
@@ -176,6 +183,7 @@ def test_heads_of_any_kind(place: Path, monkeypatch: pytest.MonkeyPatch, capsys:
     for head, told in (
         ("for_one_episode", "failed:\n  RuntimeError: "),
         ("transposed", "must give logits (episodes, queries, classes), here (20, 25, 5); it gave (20, 5, 25)"),
+        ("Broken", "head my.py:Broken failed:\n  RuntimeError: not yet ("),
         ("MINE", "has no attribute 'MINE'"),
         ("nn", "head 'my.py:nn' gives module; want a subclass"),
     ):

@@ -12,7 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from onesdaug.common.own import calling
 from onesdaug.ensemble.combine import shares
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import FeatureBank
@@ -127,9 +126,7 @@ def accuracies(
     def score(start: int) -> None:
         chunk = slice(start, start + step)
         with torch.inference_mode():
-            support, query = features.support(chunk), features.query(chunk)
-            with calling(f"head {type(head).__name__}, given {tuple(support.shape)}, {tuple(query.shape)},", head):
-                answers = head.predict(support, query)
+            answers = head.predict(features.support(chunk), features.query(chunk))
             right[chunk] = (answers == targets).sum(-1)
 
     threads = torch.get_num_threads()

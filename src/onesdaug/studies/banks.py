@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onesdaug.common.files import whole_file
-from onesdaug.common.own import code_mark
+from onesdaug.common.own import calling, code_mark
 from onesdaug.common.progress import log
 from onesdaug.data.decode import is_whole
 from onesdaug.encoders.base import Encoder
@@ -181,7 +181,8 @@ class FeatureBanks:
         with self.context.timed("episodes"):
             bank = self.at(path)
             episodes = task.sample(bank.labels)
-            values = accuracies(head, features_for(bank, episodes, use), episodes)
+            with calling(f"head {request.classifier.head}", head):
+                values = accuracies(head, features_for(bank, episodes, use), episodes)
         with whole_file(file) as temporary, temporary.open("wb") as handle:
             np.save(handle, values)
         return values
