@@ -147,12 +147,12 @@ def _files(folder: Path, size: tuple[int, int] | None = None) -> Path:
 
 
 def _encoder(short_side: int) -> Any:
+    from onesdaug.encoders.base import Encoder
     from onesdaug.encoders.convnet import ConvNet
-    from onesdaug.encoders.load import wrap
     from onesdaug.encoders.preprocess import Preprocess
 
     torch.manual_seed(0)
-    return wrap(ConvNet(), Preprocess(resize=short_side, crop=84), 64, f"convnet at {short_side}")
+    return Encoder(ConvNet(), Preprocess(resize=short_side, crop=84), 64, f"convnet at {short_side}")
 
 
 def _generator(side: int) -> Any:

@@ -17,9 +17,10 @@ from onesdaug.augment.batch import PendingBatch, Row, View, finish, launcher, pr
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
 from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas, to_square
+from onesdaug.augment.presets import check_preset
 from onesdaug.augment.seeds import Seed, row_seeds
 from onesdaug.augment.solvers import StepTable
-from onesdaug.augment.source import ViewSource
+from onesdaug.augment.source import ViewSource, find_source
 from onesdaug.augment.stages import Memo, RowTask, Stages, check_finite
 from onesdaug.common.devices import is_out_of_memory, peak_memory_mb, pick_device, reset_peak_memory
 from onesdaug.common.options import IP_REPO
@@ -70,14 +71,14 @@ class Augmenter(ViewSource):
         self._cost_lock, self._done = Lock(), 0.0
         self._told_of_memory = False
 
-    def __getstate__(self) -> dict[str, Any]:
-        """For other processes: settings and generator; what runs them is made anew there."""
-        return {name: value for name, value in vars(self).items() if name not in ("stages", "_cost_lock")}
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew from what it was made of: pickles and copies, as workers get them, have locks of their own."""
+        made = partial(type(self), batch_size=self.batch_size, device=self.device, side=self.side)
+        return made, (self.generator, self.config)
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.stages = Stages(self.generator, self.config, self.device)
-        self._cost_lock = Lock()
+    def __repr__(self) -> str:
+        name = "" if self.generator is None else f"{type(self.generator).__name__}, "
+        return f"Augmenter({name}{self.summary()}, device={self.device})"
 
     @property
     def table(self) -> StepTable | None:
@@ -87,7 +88,7 @@ class Augmenter(ViewSource):
     @classmethod
     def from_pretrained(
         cls,
-        name: str | Path = "pocket",
+        name: str | Path | Generator = "pocket",
         *,
         config: AugmentConfig | None = None,
         preset: str | None = None,
@@ -106,16 +107,23 @@ class Augmenter(ViewSource):
         """A registered generator (`pocket` is embedded, `shape` is geometry alone), a folder, a hub id, or your own.
 
         A folder is one in diffusers format, or one that `onesdaug generator train` wrote; your own is named
-        `package.module:object` (docs/extend.md). `compile` gives the same views faster (docs/speed.md); `side` and a
-        tiny `decoder` made for the model give others, cheaper.
+        `package.module:object`, and may also be a source of views, which has no settings (docs/extend.md). `compile`
+        gives the same views faster (docs/speed.md); `side` and a tiny `decoder` for the model give others, cheaper.
         """
         if config is not None and preset is not None:
             raise ConfigError("give either config or preset, not both")
-        config = config or named_preset(preset or default_preset(name))
+        own = name if isinstance(name, Generator) else find_source(str(name))
+        if isinstance(own, ViewSource):
+            from onesdaug.augment.adapter import SourceAugmenter
+
+            return SourceAugmenter(own, str(name))
+        if preset is not None:
+            check_preset(preset, default_preset(own or name), name)
+        config = config or named_preset(preset or default_preset(own or name))
         if str(name) == "shape" and config.shape is None:
             raise ConfigError("model 'shape' makes views by the shape tweak alone, and the shape tweak is off")
         generator = load_generator(
-            name,
+            own or name,
             device=device,
             dtype=dtype,
             compile=compile,
@@ -143,6 +151,14 @@ class Augmenter(ViewSource):
 
     def pictures(self, images: Sequence[Image.Image], k: int, seed: Seed = 0) -> list[list[Image.Image]]:
         return [list(views) for views in self(list(images), k, seed)]  # type: ignore[arg-type]
+
+    def with_config(self, config: AugmentConfig) -> Augmenter:
+        """The same networks with other settings."""
+        return Augmenter(self.generator, config, batch_size=self.batch_size)
+
+    @property
+    def code(self) -> Any:
+        return self if self.generator is None else self.generator
 
     def describe(self) -> dict[str, Any]:
         return {"config": self.config.model_dump(mode="json"), "generator": self.fingerprint}

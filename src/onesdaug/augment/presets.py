@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from onesdaug.common.progress import log
 from onesdaug.common.registry import Registry
 
 _VLM_SHAPE = {"rotate": 10.0, "stretch": 0.40, "translate": 0.01, "perspective": 0.10}
@@ -31,4 +32,13 @@ PRESETS = Registry(
         "pocket-imagenet-fine": {**_POCKET, "noise_level": 0.95, "guidance": 8.0, "steps": 12, "mode": "self"},
     },
 )
+FOR_SD = ("paper", "paper-fast", "paper-cheap", "vlm")
+
+
+def check_preset(name: str, own: str, model: object) -> None:
+    """Say so where settings made for Stable Diffusion are given to a generator that has its `own`."""
+    if name in FOR_SD and own not in FOR_SD:
+        log.warning("preset %s was made for Stable Diffusion (sd15), not for %s, whose own is %s", name, model, own)
+
+
 PresetName = Annotated[str | None, Field(description=f"Settings by name (else the model's own): {', '.join(PRESETS)}")]

@@ -6,7 +6,9 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from onesdaug.common.options import Checked
 
 if TYPE_CHECKING:  # the settings are read to show help: what computes is imported where it computes
     import numpy as np
@@ -19,10 +21,8 @@ _PADDING = {"reflect": "reflection", "edge": "border", "zeros": "zeros"}
 _CORNERS = ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0))
 
 
-class Psi(BaseModel):
+class Psi(Checked):
     """One drawn shape tweak. JSON round trips are exact, so a recorded psi replays to the same pixels."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     angle: float = 0.0  # degrees, anticlockwise
     scale: tuple[float, float] = (1.0, 1.0)  # s_x, s_y
@@ -48,10 +48,8 @@ class Psi(BaseModel):
         return matrix
 
 
-class ShapeTweak(BaseModel):
+class ShapeTweak(Checked):
     """The family psi is drawn from; the defaults are the paper's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rotate: float = Field(20.0, ge=0, le=180, description="Degrees, ±")
     stretch: float = Field(0.20, ge=0, le=0.9, description="Scales of width and height in 1 ± this")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Annotated, Any
 
@@ -86,6 +87,8 @@ def main() -> None:
     try:
         app()
     except OnesdaugError as error:
+        if os.environ.get("ONESDAUG_DEBUG"):
+            raise  # with the traceback, also of one's own code behind it
         show_error(str(error))
         sys.exit(2)
     except KeyboardInterrupt:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onesdaug.augment.config import AugmentConfig, GeneratorOptions, preset
-from onesdaug.augment.presets import PresetName
+from onesdaug.augment.presets import PresetName, check_preset
 from onesdaug.augment.shape import ShapeTweak
 from onesdaug.cli.options import From, options, spelling
 from onesdaug.errors import ConfigError, OnesdaugError
@@ -35,7 +35,7 @@ def augment(
     inputs: Annotated[list[Path], typer.Argument(metavar="IN...", help="Images and folders of images.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Folder for the views.")],
     *,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Views per image.")] = 3,
+    k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image.")] = 3,
     seed: Annotated[int, typer.Option(help="Every view has its own stream, drawn from this.")] = 0,
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Search subfolders too.")] = False,
     ext: Annotated[
@@ -62,6 +62,7 @@ def augment(
     Run the same command again to go on after an interruption: only what is missing is made.
     Exit code 0: all good; 1: some inputs failed; 2: wrong settings; 130: interrupted.
     """
+    from onesdaug.augment.adapter import SourceAugmenter
     from onesdaug.augment.operator import Augmenter, default_preset
     from onesdaug.common.files import check_writable
     from onesdaug.jobs.plan import list_inputs
@@ -73,15 +74,29 @@ def augment(
     if generator.name == "shape" and (idle := [CONFIG.flag(field) for field in config if field != "fit"]):
         raise ConfigError(f"model shape has no generator: {', '.join(idle)} would do nothing")
     settings = _config(name or default_preset(generator.name), config, shape_aug, tweak)
+    if name is not None:
+        check_preset(name, default_preset(generator.name), generator.name)
     check_writable(output)
     if listing.items:
         augmenter = Augmenter.from_pretrained(
             config=settings, ip_adapter=settings.conditioned, **generator.model_dump()
         )
+        if isinstance(augmenter, SourceAugmenter):
+            switches = {"--preset": name, "--shape-aug": shape_aug, "--save-aug": save_aug or None}
+            given = [flag for flag, value in switches.items() if value is not None]
+            _check_idle(generator, given + [CONFIG.flag(f) for f in config] + [TWEAK.flag(f) for f in tweak])
     else:
         augmenter = Augmenter(None, settings)  # nothing to draw: no weights are loaded only to say so
     job = JobSettings(output, k, seed, save_aug, overwrite)
     raise typer.Exit(_run(augmenter, generator.name, listing, job, sheet))
+
+
+def _check_idle(generator: GeneratorOptions, flags: list[str]) -> None:
+    """A source of views has no settings: what was given for a generator would do nothing."""
+    plain = GeneratorOptions(name=generator.name, device=generator.device)
+    flags += [GENERATOR.flag(name) for name in GENERATOR.fields if getattr(plain, name) != getattr(generator, name)]
+    if flags:
+        raise ConfigError(f"{generator.name} makes its views without a generator: {', '.join(flags)} would do nothing")
 
 
 def _run(augmenter: Augmenter, model: str, listing: Listing, task: JobSettings, sheet: bool) -> int:
@@ -131,7 +146,8 @@ def _sheet(augmenter: Augmenter, model: str, items: list[Item], task: JobSetting
     # without a generator the tweaked image is the view itself: a column of its own would show it twice
     twice = augmenter.generator is None or augmenter.config.shape is None
     title = f"{model} · {augmenter.config.solver} · noise level {augmenter.config.noise_level:g}"
-    title = f"{model}: geometry only" if augmenter.generator is None else title
+    if augmenter.generator is None:
+        title = f"{model}: geometry only" if augmenter.config.shape else model
     return write_sheet(
         task.out, items, task.k, None if twice else tweaked, f"{title} · seed {task.seed}", made, task.overwrite
     )

@@ -193,6 +193,7 @@ def evaluate(
     ] = None,
 ) -> None:
     """Accuracy on N-way K-shot episodes, with 95 % intervals, and the paired gain over the baseline."""
+    from onesdaug.common.own import calling
     from onesdaug.fewshot.bank import FeatureBank
     from onesdaug.fewshot.evaluate import Task
     from onesdaug.fewshot.evaluate import evaluate as score
@@ -207,7 +208,8 @@ def evaluate(
     scorer, described = _head(head, checkpoint, metric, features.dim)
     uses = _uses(features, support_views, query_views, curve, original_weight)
     tasks = [Task(way, n, query, episodes, seed) for n in shot or (1, 5)]
-    results = score(features, scorer, tasks, uses, other)
+    with calling(f"head {described['name']}", scorer):
+        results = score(features, scorer, tasks, uses, other)
     banks = {bank: features} | ({} if baseline is None or other is None else {baseline: other})
     found = to_result(results, banks, described, time.perf_counter() - started)
     print_parts(shown_by(found), results_screen())

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,7 +23,7 @@ from onesdaug.fewshot.episodes import (
     sample_episodes,
     sample_oracle_views,
 )
-from onesdaug.fewshot.heads import Head
+from onesdaug.fewshot.heads import Head, as_head
 from onesdaug.statistics import Paired, Summary, mean_ci, paired
 
 # Gathered features per step: what a core's cache holds; 32 MB halves the speed.
@@ -108,13 +109,15 @@ def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Episode
     return EpisodeFeatures(bank, episodes, use, views)
 
 
-def accuracies(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDArray[np.float64]:
+def accuracies(
+    head: Head | Callable[[Tensor, Tensor], Any], features: EpisodeFeatures, episodes: Episodes
+) -> NDArray[np.float64]:
     """The share of right answers in each episode: (E,). A few episodes at a time, never all of them.
 
     One chunk per thread rather than all threads on one chunk: the operations are too small to be worth a barrier
     each, and on a busy machine the barriers cost several times the arithmetic.
     """
-    head.eval()
+    head = as_head(head).eval()
     way, shot, queries = *episodes.support.shape[1:], episodes.query.shape[2]
     step = max(1, CHUNK_BYTES // (features.row_bytes * way * (shot + queries)))
     targets = episodes.targets
@@ -145,14 +148,15 @@ def check_comparable(bank: FeatureBank, reference: FeatureBank) -> None:
 
 def evaluate(
     bank: FeatureBank,
-    head: Head,
+    head: Head | Callable[[Tensor, Tensor], Any],
     tasks: Sequence[Task],
     uses: Iterable[ViewUse],
     baseline: FeatureBank | None = None,
 ) -> list[Result]:
     """Every use of the views on every task, each against the baseline on the same episodes.
 
-    The baseline is another bank of the same images with all its views, or this bank's originals alone.
+    The baseline is another bank of the same images with all its views, or this bank's originals alone. A head may be a
+    plain function of support (E, N, S, d) and query (E, Q, d) that gives logits (E, Q, N).
     """
     uses = list(uses)
     reference = bank if baseline is None else baseline

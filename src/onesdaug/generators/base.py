@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from onesdaug.common.devices import pick_device
+from onesdaug.common.own import code_mark
 from onesdaug.common.registry import check_complete, is_from_file
 from onesdaug.errors import ConfigError
 from onesdaug.generators.schedule import Schedule
@@ -100,8 +101,9 @@ class Generator(ABC):
 
     @property
     def identity(self) -> str:
-        """What cache keys call it."""
-        return self.fingerprint or f"{type(self).__module__}.{type(self).__qualname__}"
+        """What cache keys call it; without a fingerprint, one that is not ours changes with the file it is in."""
+        named = f"{type(self).__module__}.{type(self).__qualname__}"
+        return self.fingerprint or "-".join(filter(None, (named, code_mark(self))))
 
     @classmethod
     def recognises(cls, source: str) -> bool:

@@ -44,7 +44,7 @@ class Cell(Record):
     noise_level: float | None = None  # of generative rows; at 1 they are drawn from the condition alone
     accuracy: Summary
     gain: Paired | None = None  # over no views
-    over_tta: Paired | None = None  # over crop + flip with as many views
+    over_tta: Paired | None = None  # over the study's reference row with as many views
     paper: Paper | None = None
 
 

@@ -72,6 +72,7 @@ class StudyResult(Record):
     about: str
     made: Made
     cells: tuple[Cell, ...] = ()
+    reference: str = "crop-flip"  # the row that `over_tta` compares with; files that name none meant this one
     literature: tuple[Literature, ...] = ()
     claims: tuple[Claim, ...] = ()
     theory: tuple[Theory, ...] = ()

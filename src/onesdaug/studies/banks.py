@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onesdaug.common.files import whole_file
+from onesdaug.common.own import calling, code_mark
 from onesdaug.common.progress import log
 from onesdaug.data.decode import is_whole
 from onesdaug.encoders.base import Encoder
@@ -25,7 +26,7 @@ from onesdaug.errors import DataError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.embed import FRAME, embed_all
 from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
-from onesdaug.fewshot.heads import Head
+from onesdaug.fewshot.heads.base import FunctionHead, Head
 from onesdaug.studies.context import Missing, StudyContext
 from onesdaug.studies.spec import BY_GENERATOR, SAME_FOR_ALL_SEEDS, Classifier, FeatureStudy, ViewRow
 
@@ -180,7 +181,8 @@ class FeatureBanks:
         with self.context.timed("episodes"):
             bank = self.at(path)
             episodes = task.sample(bank.labels)
-            values = accuracies(head, features_for(bank, episodes, use), episodes)
+            with calling(f"head {request.classifier.head}", head):
+                values = accuracies(head, features_for(bank, episodes, use), episodes)
         with whole_file(file) as temporary, temporary.open("wb") as handle:
             np.save(handle, values)
         return values
@@ -206,6 +208,8 @@ class FeatureBanks:
 
 
 def _head_mark(head: Head) -> str:
-    """A head's weights and settings: they decide its answers."""
+    """A head's weights, settings and, of someone's own, code: they decide its answers."""
     plain = {k: v for k, v in vars(head).items() if isinstance(v, str | int | float | bool)}
-    return f"{type(head).__name__} {json.dumps(plain, sort_keys=True)} {weights_fingerprint(head.state_dict())}"
+    mark = code_mark(head.function if isinstance(head, FunctionHead) else head)
+    known = f"{type(head).__name__} {json.dumps(plain, sort_keys=True)} {weights_fingerprint(head.state_dict())}"
+    return f"{known} {mark}" if mark else known

@@ -162,7 +162,7 @@ class StudyContext:
                     ),
                 )
         loaded = self._generators[key]
-        return loaded if config is None else Augmenter(loaded.generator, config, batch_size=loaded.batch_size)
+        return loaded if config is None else loaded.with_config(config)
 
     def _once(self, what: str, get: Callable[[], Any]) -> Any:
         """`get()`, its failure remembered and said in one line."""

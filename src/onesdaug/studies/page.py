@@ -31,12 +31,12 @@ def render(results: Sequence[StudyResult], folder: Path | Sequence[Path]) -> str
     """
     folders = [folder] * len(results) if isinstance(folder, Path) else folder
     beside = {id(result): partial(embed, place) for result, place in zip(results, folders, strict=True)}
-    alone = len(results) == 1 and results[0].paper == "none"  # nothing of the paper's: the page is the result's own
+    title, *lead = heading(results)
     return render_template(
         "studies.html",
-        title=results[0].title if alone else TITLE,
-        lead=[] if alone else [LEAD, drawn_by(results)],
-        in_short="" if alone else IN_SHORT,
+        title=title,
+        lead=lead,
+        in_short="" if is_own(results) else IN_SHORT,
         results=results,
         footer=[DETAILS],
         facts=facts,
@@ -45,6 +45,18 @@ def render(results: Sequence[StudyResult], folder: Path | Sequence[Path]) -> str
         shown_by=shown_by,
         pictures_of=lambda result: beside[id(result)],
     )
+
+
+def is_own(results: Sequence[StudyResult]) -> bool:
+    """Whether nothing here is the paper's."""
+    return bool(results) and all(result.paper == "none" for result in results)
+
+
+def heading(results: Sequence[StudyResult]) -> list[str]:
+    """The title of page and document, and what comes beneath it: those of the studies, where none is the paper's."""
+    if is_own(results):
+        return [" · ".join(dict.fromkeys(result.title for result in results))]
+    return [TITLE, LEAD, drawn_by(results)]
 
 
 def write(results: Sequence[StudyResult], folder: Path, path: Path) -> Path:
