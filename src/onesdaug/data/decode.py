@@ -19,7 +19,7 @@ from PIL import Image
 from onesdaug.common.files import whole_file
 from onesdaug.common.progress import progress
 from onesdaug.data.dataset import Dataset
-from onesdaug.data.images import decode_image, image_size
+from onesdaug.data.images import decode_image, opened
 from onesdaug.data.sources import Member, fingerprint
 from onesdaug.errors import DataError
 
@@ -71,8 +71,13 @@ def originals(dataset: Dataset, rows: slice) -> list[Image.Image]:
 def is_whole(dataset: Dataset) -> bool:
     """Whether the working size is that of the files themselves, so that decoding lost nothing; reads headers only."""
     size = dataset.images.shape[1:3]
+
+    def same(member: Member) -> bool:
+        with opened(member.read(), member.where) as image:
+            return bool(image.size == size)
+
     with ThreadPoolExecutor(_workers()) as pool:
-        return all(pool.map(lambda member: image_size(member.read(), member.where) == size, dataset.members))
+        return all(pool.map(same, dataset.members))
 
 
 def _whole(member: Member) -> Image.Image:

@@ -20,7 +20,12 @@ from pathlib import Path, PurePosixPath
 
 from onesdaug.errors import DataError
 
-EXTENSIONS = ("jpg", "jpeg", "png", "webp", "bmp", "gif", "tif", "tiff", "ppm")
+# what is taken as an image: Pillow's name of the format, and the endings of its files
+FORMATS = {
+    "JPEG": ("jpg", "jpeg"), "PNG": ("png",), "WEBP": ("webp",), "BMP": ("bmp",), "GIF": ("gif",),
+    "TIFF": ("tif", "tiff"), "PPM": ("ppm",),
+}  # fmt: skip
+EXTENSIONS = tuple(ending for endings in FORMATS.values() for ending in endings)
 
 
 @dataclass(frozen=True)
