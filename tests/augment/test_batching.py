@@ -62,7 +62,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, counting)
 
-    count(kornia.geometry.transform, "homography_warp")
+    count(kornia.geometry.transform, "warp_grid")
     count(fit, "interpolate")
     count(stages, "to_square")
     count(stages, "normal")
@@ -76,7 +76,7 @@ def test_a_batch_of_one_geometry_is_one_call_each(mode, calls: Counter[str]) -> 
     aug.tensors(torch.rand(9, 3, 20, 30), k=3)
     noisy = 1 + int((aug.table.s > 0).sum())
     # resized to the canvas and back; squares of the tweaked rows and of the originals
-    assert calls == {"homography_warp": 1, "interpolate": 2, "to_square": 2, "from_square": 1, "normal": noisy}
+    assert calls == {"warp_grid": 1, "interpolate": 2, "to_square": 2, "from_square": 1, "normal": noisy}
 
 
 def test_mixed_sizes_cost_one_call_per_canvas_shape(calls: Counter[str]) -> None:
@@ -85,7 +85,7 @@ def test_mixed_sizes_cost_one_call_per_canvas_shape(calls: Counter[str]) -> None
     for mode, shapes in (("squash", 1), ("pad", 1), ("crop", 3)):
         calls.clear()
         Augmenter(Coarse(), CONFIG.model_copy(update={"fit": mode}), batch_size=64).run(rows)
-        assert (calls["homography_warp"], calls["to_square"]) == (shapes, 2 * shapes)
+        assert (calls["warp_grid"], calls["to_square"]) == (shapes, 2 * shapes)
 
 
 def test_the_device_is_waited_for_once_however_many_batches() -> None:
