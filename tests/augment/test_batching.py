@@ -128,3 +128,17 @@ def test_psi_as_rows_and_as_objects_are_the_same() -> None:
     assert np.allclose(together, [p.homography(a) for p, a in zip(psis, aspects, strict=True)], atol=1e-12)
     x = torch.rand(50, 3, 8, 8)
     assert torch.equal(warp(x, rows, aspects=aspects), warp(x, psis, aspects=aspects))
+
+
+def test_large_pictures_at_their_own_size_go_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, calls: Counter[str]
+) -> None:
+    """Their memory would grow with the batch; the views are the same."""
+    rows = [Row(make_image(0, (40, 30)), k) for k in range(1, 5)]
+    aug = Augmenter(None, CONFIG)
+    together = aug.run(rows)
+    assert calls["warp_grid"] == 1
+    monkeypatch.setattr(operator, "_NATIVE_PIXELS", 2500)
+    apart = aug.run(rows)
+    assert calls["warp_grid"] == 1 + 2
+    assert all(np.array_equal(a.image, b.image) for a, b in zip(together, apart, strict=True))

@@ -74,16 +74,15 @@ def originals(dataset: Dataset, rows: slice) -> list[Image.Image]:
         return list(pool.map(_whole, dataset.members[rows]))
 
 
-def is_whole(dataset: Dataset) -> bool:
-    """Whether the working size is that of the files themselves, so that decoding lost nothing; reads headers only."""
-    size = dataset.images.shape[1:3]
+def sizes(dataset: Dataset) -> list[tuple[int, int]]:
+    """Width and height of each image's own file, from its header alone."""
 
-    def same(member: Member) -> bool:
+    def size(member: Member) -> tuple[int, int]:
         with opened(member.read(), member.where) as image:
-            return bool(image.size == size)
+            return image.size
 
     with ThreadPoolExecutor(_workers()) as pool:
-        return all(pool.map(same, dataset.members))
+        return list(pool.map(size, dataset.members))
 
 
 def _whole(member: Member) -> Image.Image:
@@ -115,6 +114,6 @@ def _cached(stored: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
         images: NDArray[np.uint8] = np.load(stored, mmap_mode="r", allow_pickle=False)
     except Exception as error:  # numpy reads the header as Python: a damaged one raises anything
         raise DataError(f"{stored} is damaged ({error}); delete it") from error
-    if (images.shape, images.dtype) != (shape, np.uint8):
+    if images.shape != shape or images.dtype != np.uint8:
         raise DataError(f"{stored} does not hold the images it is named after; delete it")
     return images

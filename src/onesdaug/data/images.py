@@ -20,8 +20,8 @@ from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 from onesdaug.data.sources import FORMATS
 from onesdaug.errors import ImageError
 
-# Where Pillow begins to warn of decompression bombs: 256 MiB of RGB. Three views by the shape tweak, at the image's own
-# size, then take 4 GB. Checked from the header, before anything is decoded.
+# Where Pillow begins to warn of decompression bombs: 256 MiB of RGB. Three views by the shape tweak, at the image's
+# own size, then take 4 GB. Checked from the header, before anything is decoded.
 MAX_PIXELS = 89_478_485
 _MAX_BYTES = 1 << 30  # no file of so many pixels is larger, and some decoders read the whole file first
 _LARGE = 1 << 25  # pixels: such images are decoded one at a time, however many threads there are

@@ -29,6 +29,7 @@ FORMATS = {
     "TIFF": ("tif", "tiff"), "PPM": ("ppm",),
 }  # fmt: skip
 _SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "base", "novel"}
+_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the ones that zipfile never inflates beyond what is asked for
 MAX_BYTES = 1 << 28  # of one file: 256 MiB is what the most pixels an image may have take uncompressed
 EXTENSIONS = tuple(ending for endings in FORMATS.values() for ending in endings)
 
@@ -122,10 +123,7 @@ def _one_zip(path: Path) -> list[Member]:
             raise DataError(f"{where} lies in no class folder (want class/file)")
         if info.flag_bits & 1:
             raise DataError(f"{where} is encrypted; unpack the zip file, or make it again without a password")
-        if info.compress_type not in (
-            zipfile.ZIP_STORED,
-            zipfile.ZIP_DEFLATED,
-        ):  # the only ones read in bounded pieces
+        if info.compress_type not in _METHODS:
             raise DataError(f"{where} is compressed by a method that is not read here; zip it again with `deflate`")
 
         def read() -> bytes:
@@ -141,10 +139,7 @@ def csv_members(images: Path, split: Path) -> list[Member]:
     """FEAT's layout: all images in one folder, a CSV with `filename,label` rows per split."""
     if not split.is_file():
         raise DataError(f"{split} is not a file")
-    with (
-        _named(split, "cannot be read as a CSV file in UTF-8"),
-        split.open(newline="", encoding="utf-8-sig") as handle,
-    ):
+    with _named(split, "is not a CSV file in UTF-8"), split.open(newline="", encoding="utf-8-sig") as handle:
         rows = csv.DictReader(handle)
         if not rows.fieldnames or not {"filename", "label"} <= set(rows.fieldnames):
             raise DataError(f"{split} needs the columns filename,label; it has {rows.fieldnames}")
