@@ -89,7 +89,7 @@ def test_postscript_starts_no_program(tmp_path: Path, monkeypatch: pytest.Monkey
 
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", started)
     (tmp_path / "x.png").write_bytes(POSTSCRIPT)
-    with pytest.raises(ImageError, match="x.png is a text file"):
+    with pytest.raises(ImageError, match=r"x\.png is a text file"):
         load_image(tmp_path / "x.png")
     with pytest.raises(ImageError, match="text file"):
         decode_image(POSTSCRIPT, "x")

@@ -164,17 +164,14 @@ def find_members(path: Path) -> list[Member]:
     if path.suffix.lower() == ".csv":
         return csv_members(path.parent / "images", path)
     if path.is_file():
-        members = zip_members([path])
-    elif path.is_dir():
+        return zip_members([path])
+    if path.is_dir():
         zips, tables = sorted(path.glob("*.zip")), sorted(path.glob("*.csv"))
         _refuse_splits(path, {_split_of(file) for file in zips}, at_least=2)
         if (path / "images").is_dir():
             _refuse_splits(path, {_split_of(file) for file in tables})
-        members = zip_members(zips) if zips else folder_members(path)
-    else:
-        raise DataError(f"{path} does not exist")
-    _refuse_splits(path, {m.label for m in members})
-    return members
+        return zip_members(zips) if zips else folder_members(path)
+    raise DataError(f"{path} does not exist")
 
 
 def _split_of(file: Path) -> str:
@@ -182,11 +179,11 @@ def _split_of(file: Path) -> str:
     return file.stem.partition("-")[0]
 
 
-def _refuse_splits(path: Path, names: set[str], at_least: int = 1) -> None:
+def _refuse_splits(where: object, names: set[str], at_least: int = 1) -> None:
     """Splits taken for classes would give numbers that mean nothing."""
     if names <= _SPLITS and len(names) >= at_least:
         found = ", ".join(sorted(names))
-        raise DataError(f"{path} holds splits ({found}), not classes: choose one with --split, or give its own path")
+        raise DataError(f"{where} holds splits ({found}), not classes: choose one with --split, or give its own path")
 
 
 def fingerprint(members: Iterable[Member]) -> str:
@@ -198,6 +195,7 @@ def fingerprint(members: Iterable[Member]) -> str:
 def _checked(members: list[Member], where: str, want: str) -> list[Member]:
     if not members:
         raise DataError(f"no images found in {where}; expected {want}")
+    _refuse_splits(where, {m.label for m in members})
     seen: dict[str, str] = {}
     for m in members:
         if m.id in seen:
