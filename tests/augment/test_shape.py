@@ -117,3 +117,11 @@ def test_impossible_settings_are_refused(bad) -> None:
 def test_wrong_number_of_psi() -> None:
     with pytest.raises(ValueError, match="2 images need as many psi, got 1"):
         warp(picture(2), [Psi()])
+
+
+def test_strips_of_a_large_picture_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.rand(2, 3, 61, 47, generator=torch.Generator().manual_seed(0))
+    psis = ShapeTweak().draw([np.random.default_rng(i) for i in range(2)])
+    whole = warp(images, psis)
+    monkeypatch.setattr("onesdaug.augment.shape._STRIP", 500)
+    assert torch.equal(warp(images, psis), whole)

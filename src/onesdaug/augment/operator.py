@@ -37,6 +37,7 @@ __all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset"]
 
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
 T = TypeVar("T")
+_NATIVE_PIXELS = 1 << 22  # in a batch that works at the images' own size
 
 
 class Augmenter(ViewSource):
@@ -166,7 +167,8 @@ class Augmenter(ViewSource):
     def run(self, rows: Sequence[Row], tweaked: bool = False) -> list[View]:
         """One view per row, in order; `tweaked` also returns T(x). Mixed images share batches."""
         make = partial(self._run_chunk, tweaked=tweaked, memo=Memo())
-        return [view for chunk in self._chunks(list(rows), make) for view in chunk]
+        largest = max((row.image.width * row.image.height for row in rows), default=0)
+        return [view for chunk in self._chunks(list(rows), make, largest) for view in chunk]
 
     def tensors(
         self,
@@ -203,7 +205,7 @@ class Augmenter(ViewSource):
             views = from_square(drawn.squares.dense(), drawn.canvases.dense(), geo)
             return torch.as_tensor(resize(views, height, width)).to(batch.device), drawn.finite
 
-        parts = self._chunks(wanted, make)
+        parts = self._chunks(wanted, make, height * width)
         check_finite(finite for _, finite in parts)
         if not parts:
             return batch.new_zeros((count, k, 3, height, width), dtype=torch.float32)
@@ -260,12 +262,16 @@ class Augmenter(ViewSource):
             seconds, self._done = (now - max(started, self._done)) / len(rows), now
         return finish(batch, made, (seconds, self.peak_memory_mb()), self.table, tweaked, threads)
 
-    def _chunks(self, items: list[T], make: Callable[[list[T]], Any]) -> list[Any]:
-        """`make` over batches of at most batch_size; out of memory halves the batch and the run goes on."""
+    def _chunks(self, items: list[T], make: Callable[[list[T]], Any], pixels: int = 0) -> list[Any]:
+        """`make` over batches of at most batch_size; out of memory halves the batch and the run goes on.
+
+        `pixels` are those of the largest image: batches at the images' own size are smaller if that is large.
+        """
+        at_once = max(1, _NATIVE_PIXELS // max(1, pixels)) if self.side is None else len(items)
         out: list[Any] = []
         start = 0
         while start < len(items):
-            chunk = items[start : start + self.batch_size]
+            chunk = items[start : start + min(self.batch_size, at_once)]
             try:
                 out.append(make(chunk))
             except RuntimeError as error:

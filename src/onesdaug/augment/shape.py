@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # the settings are read to show help: what computes is import
 Border = Literal["reflect", "edge", "zeros"]
 _PADDING = {"reflect": "reflection", "edge": "border", "zeros": "zeros"}
 
+_STRIP = 1 << 22  # places worked out at once
 # Corners of the image in its own coordinates: x to the right, y down, both from -1 to 1.
 _CORNERS = ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0))
 
@@ -95,7 +96,10 @@ def warp(
 ) -> torch.Tensor:
     """Warp each row by its psi (objects, or rows of numbers): one homography, one bilinear interpolation per row."""
     import numpy as np
-    from kornia.geometry.transform import homography_warp
+    import torch
+    from kornia.geometry.grid import create_meshgrid
+    from kornia.geometry.transform import warp_grid
+    from torch.nn.functional import grid_sample
 
     from onesdaug.augment.seeds import upload
 
@@ -106,10 +110,18 @@ def warp(
     rows = psis if isinstance(psis, np.ndarray) else np.array([psi.row() for psi in psis])
     # grid_sample reads, for each output place, the input place: the inverse map.
     matrices = upload(np.linalg.inv(homographies(rows, aspects)).astype(np.float32), images.device)
-    warped: torch.Tensor = homography_warp(
-        images.float(), matrices, (height, width), padding_mode=_PADDING[border], align_corners=False
-    )
-    return warped.to(images.dtype)
+    pixels, warped = images.float(), torch.empty_like(images)
+    as_sampled: dict[str, Any] = {"device": images.device, "dtype": pixels.dtype, "align_corners": False}
+    x = create_meshgrid(1, width, **as_sampled)[0, 0, :, 0]
+    y = create_meshgrid(height, 1, **as_sampled)[0, :, 0, 1]
+    # in strips, because the places take more memory than the pixels
+    step = max(1, _STRIP // (len(images) * width))
+    for top in range(0, height, step):
+        strip = slice(top, top + step)
+        places = torch.stack(torch.meshgrid(x, y[strip], indexing="xy"), dim=-1)
+        places = warp_grid(places[None], matrices)
+        warped[:, :, strip] = grid_sample(pixels, places, padding_mode=_PADDING[border], align_corners=False)
+    return warped
 
 
 def homographies(rows: np.ndarray, aspects: Sequence[float]) -> np.ndarray:

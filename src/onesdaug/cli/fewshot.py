@@ -14,7 +14,7 @@ from onesdaug.cli.options import From, options, spelling
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.cli.screen import resumable
 from onesdaug.common.files import write_text
-from onesdaug.common.options import Device, MaxSeconds, Root
+from onesdaug.common.options import Device, MaxSeconds, PerClass, Root
 from onesdaug.common.registry import BACKBONES, HEADS, VIEWS
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.recipes import (
@@ -123,6 +123,7 @@ def embed(
     preset: PresetName = None,
     seed: Annotated[int, typer.Option(min=0, help="Every view has its own stream, drawn from this.")] = 0,
     dtype: Annotated[str, typer.Option(help="float16 or float32.")] = "float16",
+    per_class: PerClass = None,
     root: Root = None,
     device: Device = "auto",
 ) -> None:
@@ -144,7 +145,7 @@ def embed(
     source: Views | str | None = None
     if views != "none":
         source = ORACLE if views == ORACLE else resolve_views(views, preset, device)
-    images = _load(data, split, root)
+    images = _load(data, split, root).sample(per_class)
     network = load_encoder(encoder, pick_device(device))
     bank = stage.embed(images, network, output, source, k, seed=seed, dtype=dtypes[dtype], commit=commit())
     typer.echo(f"{output}: {len(images)} images of {images.n_classes} classes, {bank.k} views each, d = {bank.dim}")

@@ -15,6 +15,7 @@ IP_REPO = "h94/IP-Adapter"
 Compile = Literal["off", "regional", "max"]
 
 Root = Annotated[Path | None, Field(description="Where benchmarks lie; default: $ONESDAUG_DATA")]
+PerClass = Annotated[int | None, Field(ge=1, description="A random part of each class, for a quick look")]
 MaxSeconds = Annotated[float | None, Field(description="Stop after this long; the same command goes on")]
 ModelName = Annotated[str, Field(description=f"Generator: {GENERATORS.choices()}")]
 Device = Annotated[str, Field(description="auto, cpu, cuda, cuda:1 or mps")]

@@ -166,10 +166,10 @@ def _shortened(draw: ImageDraw.ImageDraw, text: str, font: FreeTypeFont | ImageF
 
 
 def _ours(path: Path) -> bool:
-    from PIL import Image
+    from onesdaug.data.images import opened
 
     try:
-        with Image.open(path) as image:
+        with opened(path, str(path)) as image:
             return image.info.get("Software") == _MARK
-    except OSError:
+    except ImageError:
         return False

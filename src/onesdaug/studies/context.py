@@ -113,8 +113,7 @@ class StudyContext:
                 log.info(f"{name}: decoding")
                 known = name if name in BENCHMARKS else str(self._home(name))
                 data = load_split(known, self.settings.split, self.root, cache=self.settings.work / "cache")
-                part = self.settings.per_class
-                self._data[name] = data if part is None else data.sample(part)
+                self._data[name] = data.sample(self.settings.per_class)
         return self._data[name]
 
     def classifier(self, classifier: Classifier, data: str) -> tuple[Encoder, Head]:
