@@ -16,6 +16,7 @@ from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
 from onesdaug.common.files import check_plain_file, mode_of
+from onesdaug.common.progress import printable
 from onesdaug.errors import DataError
 
 # POPE's own COCO files, and the A-OKVQA and GQA files made the same way: 500 images, six questions each, half yes
@@ -139,7 +140,7 @@ def read_questions(path: str | Path, limit: int | None = None) -> Questions:
     items = tuple(question for _, question in found.values())
     if _OFFICIAL.search(file.stem):
         _check_counts(items, file)
-    return Questions(items[:limit], split_name(file), state.hexdigest(), str(file))
+    return Questions(items[:limit], split_name(file), state.hexdigest(), printable(str(file)))
 
 
 def split_name(file: Path) -> str:

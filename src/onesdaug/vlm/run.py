@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from onesdaug.augment.seeds import image_digest
 from onesdaug.common.files import check_plain_file, check_writable, locked
 from onesdaug.common.hub import name_of
-from onesdaug.common.progress import log, progress
+from onesdaug.common.progress import log, printable, progress
 from onesdaug.data.images import load_image
 from onesdaug.errors import ConfigError, DataError, ImageError, OnesdaugError
 from onesdaug.jobs.folder import ViewFolder
@@ -211,7 +211,7 @@ def results(
     h = job.headline
     made = PopeResults(
         rows=grid(records, original_weight=h.original_weight, view_weight=h.view_weight, seed=job.seed),
-        command=["onesdaug", *sys.argv[1:]],
+        command=["onesdaug", *map(printable, sys.argv[1:])],
         commit=commit,
         machine=machine,
         settings=Transcript(job.out).settings or job.settings,
