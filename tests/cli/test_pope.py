@@ -284,6 +284,30 @@ def test_questions_whose_name_is_no_text(tmp_path: Path) -> None:
     assert load_summary(tmp_path / "out").questions["file"].endswith("q?.json")
 
 
+def test_names_no_system_takes_are_one_line_and_pipes_do_not_hang(tmp_path: Path) -> None:
+    """As users meet it: the whole program, because what it catches last is its own."""
+    pictures, file = save_questions(tmp_path)
+    (tmp_path / "my_vlm.py").write_text("def one(images, questions):\n    return ['yes'] * len(images)\n")
+    os.mkfifo(tmp_path / "pipe.py")
+    long, code = "x" * 5000, "from onesdaug.cli import main; main()"
+    ask = {"--images": pictures, "--questions": file, "--vlm": "my_vlm.py:one", "--k": 0, "-o": "out"}
+    for wrong in ({"-o": long}, {"--vlm": long}, {"--vlm": f"{long}.py:a"}, {"--vlm": "pipe.py:a"}, {"-o": "pipe.py"}):
+        words = [str(word) for pair in {**ask, **wrong}.items() for word in pair]
+        command = [sys.executable, "-c", code, "pope", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2 and "Traceback" not in done.stderr
+        assert done.stderr.splitlines()[-1].startswith("error: "), done.stderr
+        assert str(next(iter(wrong.values())))[:100].removesuffix(":a") in done.stderr.splitlines()[-1]
+
+
+def test_a_function_named_like_an_emoji_keeps_its_name(tmp_path: Path) -> None:
+    pictures, file = save_questions(tmp_path)
+    (tmp_path / "my_vlm.py").write_text("def one(images, questions):\n    return ['yes'] * len(images)\n")
+    function = f"{tmp_path / 'my_vlm.py'}:one"
+    result = run("--images", pictures, "--questions", file, "--vlm", function, "--k", 0, "-o", tmp_path / "out")
+    assert "my_vlm.py:one: 12 of 12 questions to ask" in result.stderr
+
+
 def test_kill_dash_nine_and_resume(remote: list[object], tmp_path: Path) -> None:
     """A process killed in the middle of a question; the second one asks only what is missing."""
     out = tmp_path / "out"

@@ -255,6 +255,14 @@ def test_an_empty_text_is_an_answer_and_odd_logprobs_are_no_trouble() -> None:
     assert (reply.text, reply.margin, reply.error) == ("", None, None)
 
 
+@pytest.mark.parametrize("value", ["Infinity", "1e999", "NaN", "9" * 400, '"x"', "null", "[]"])
+def test_a_margin_is_a_number_or_there_is_none(value: str) -> None:
+    answer = json.dumps(completion("Yes", 7.25)).replace("-8.25", value)
+    with serving(lambda n: say(answer.encode())) as server:
+        (reply,) = ask(server)
+    assert (reply.text, reply.error) == ("Yes", None) and reply.margin in (None, 0.0)
+
+
 def test_nobody_listens() -> None:
     with serving(lambda n: good) as server:
         pass

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import math
 import os
 import threading
 from collections.abc import Sequence
@@ -123,6 +124,7 @@ class Endpoint:
         try:
             listed = choice["logprobs"]["content"][0]["top_logprobs"]
             margin = listed_margin((item["token"], item["logprob"]) for item in listed)
+            margin = None if margin is None or not math.isfinite(margin) else margin
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             margin = None
         mask = self._transport.mask

@@ -15,8 +15,9 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from onesdaug.common.files import check_plain_file, mode_of
+from onesdaug.common.files import mode_of
 from onesdaug.common.progress import printable
+from onesdaug.common.reading import read_bytes
 from onesdaug.errors import DataError
 
 # POPE's own COCO files, and the A-OKVQA and GQA files made the same way: 500 images, six questions each, half yes
@@ -169,11 +170,7 @@ def check_images(questions: Questions, folder: str | Path) -> None:
 
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:
     """Each row with the place it stands at, in words."""
-    check_plain_file(file)
-    try:
-        data = file.read_bytes().removeprefix(codecs.BOM_UTF8)
-    except (OSError, ValueError) as error:
-        raise DataError(f"the questions {file} cannot be read: {error}") from error
+    data = read_bytes(file).removeprefix(codecs.BOM_UTF8)
     if data.lstrip().startswith(b"["):
         yield from ((f"row {number}", row) for number, row in enumerate(_json(data, str(file)), start=1))
         return
