@@ -91,6 +91,11 @@ def main() -> None:
             raise  # with the traceback, also of one's own code behind it
         show_error(str(error))
         sys.exit(2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        show_error(f"{str(error.filename)[:300]}: {error.strerror}")  # too long a name, no permission, a full disk
+        sys.exit(2)
     except KeyboardInterrupt:
         show_error("interrupted")
         sys.exit(130)

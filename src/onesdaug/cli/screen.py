@@ -26,7 +26,7 @@ def results(width: int = 120) -> Console:
     """Rich on stdout; a pipe or a file gets whole lines, only a terminal narrows a table."""
     from rich.console import Console
 
-    return Console(highlight=False) if sys.stdout.isatty() else Console(width=width, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else width, highlight=False, emoji=False)
 
 
 def any_terminal() -> None:

@@ -67,13 +67,17 @@ def short_name(name: str) -> str:
     return hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
 
 
+def mode_of(path: Path) -> int:
+    """The kind of what is there, for `stat`'s tests; 0 for nothing, and for what cannot be reached or named."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
 def check_plain_file(path: Path) -> None:
     """Refuse what is there and is no regular file: opening a pipe would wait for ever, and a device has no end."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:  # nothing there, or nothing that can be reached: opening it says why
-        return
-    if not stat.S_ISREG(mode):
+    if (mode := mode_of(path)) and not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
         raise DataError(f"{path} cannot be read or written: it is {kind}, not a file; move it away")
 
@@ -92,7 +96,7 @@ def sha256_of(path: Path) -> str | None:
 
 def check_writable(out: Path) -> None:
     """See, before any weights are loaded, that OUT is or can become a folder to write to."""
-    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    there = next(place for place in (out, *out.absolute().parents) if mode_of(place))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"cannot write to the output folder {out}: {there} is not a folder that can be written to")
 

@@ -43,7 +43,7 @@ def console() -> Console:
     """Rich on stderr; long lines are left to the terminal, because a wrapped path cannot be copied."""
     from rich.console import Console
 
-    return Console(stderr=True, soft_wrap=True, highlight=False)
+    return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)  # my_vlm.py:one: is no picture
 
 
 @contextmanager

@@ -167,6 +167,9 @@ def _module(name: str) -> ModuleType:
 
 @cache
 def _file(path: str) -> ModuleType:
+    from onesdaug.common.files import check_plain_file
+
+    check_plain_file(Path(path))
     name = f"{_OWN_FILE}{Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

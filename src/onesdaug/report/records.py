@@ -215,6 +215,7 @@ class Answer(Record):
     recall: float
     yes_ratio: float
     unknown: int
+    errors: int = 0
     gain: Paired | None = None
     paper_accuracy: Paper | None = None
     paper_f1: Paper | None = None
