@@ -19,7 +19,7 @@ from torch import Tensor
 from onesdaug.common.files import whole_file
 from onesdaug.common.own import calling, code_mark
 from onesdaug.common.progress import log
-from onesdaug.data.decode import is_whole
+from onesdaug.data.decode import sizes
 from onesdaug.encoders.base import Encoder
 from onesdaug.encoders.checkpoint import weights_fingerprint
 from onesdaug.errors import DataError
@@ -68,6 +68,7 @@ class FeatureBanks:
         self.context, self.settings = context, context.settings
         self._banks: dict[Path, FeatureBank] = {}
         self._paths: dict[str, Path] = {}
+        self._larger: dict[str, bool] = {}  # data whose files have more pixels than the working size
 
     def path(self, request: BankRequest) -> Path:
         """Where the bank lies; K is not part of the name, because a bank with more views holds those of fewer."""
@@ -141,7 +142,12 @@ class FeatureBanks:
         """Whether the encoder looks at more than the working size: whole images come in smaller chunks, and a view's
         last digits depend on what is drawn beside it, so the others are not drawn with it."""
         encoder, _ = self.context.classifier(request.classifier, request.data)
-        return encoder.short_side > FRAME and not is_whole(self.context.dataset(request.data))
+        if encoder.short_side <= FRAME:
+            return False
+        if request.data not in self._larger:
+            data = self.context.dataset(request.data)
+            self._larger[request.data] = any(size != data.images.shape[1:3] for size in sizes(data))
+        return self._larger[request.data]
 
     def _originals(self, encoder: Encoder, data: str) -> Tensor | None:
         """Features of the images themselves, where a bank of this encoder has been seen already."""

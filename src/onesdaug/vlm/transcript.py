@@ -14,7 +14,6 @@ from typing import Annotated, Any, NoReturn
 from pydantic import Field, TypeAdapter
 
 from onesdaug.common import jsonl
-
 from onesdaug.errors import ConfigError, DataError, OnesdaugError
 from onesdaug.vlm.model import Reply
 from onesdaug.vlm.questions import Question
