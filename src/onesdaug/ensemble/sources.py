@@ -82,8 +82,11 @@ def as_source(views: Any) -> Source:
 
 
 def find_views(spec: str, preset: str | None = None, device: str | torch.device = "auto") -> Any:
-    """What a name stands for: a registered view source, a folder of views, a generator, or your own of either kind."""
-    from onesdaug.augment.operator import Augmenter
+    """What a name stands for: a registered view source, a folder of views, a generator, or your own of either kind.
+
+    Views here are for a model, not for the eye: a generator is taken with the preset tuned for accuracy.
+    """
+    from onesdaug.augment.operator import Augmenter, default_preset
     from onesdaug.generators.base import Generator
     from onesdaug.generators.load import find_generator
     from onesdaug.jobs.folder import ViewFolder
@@ -97,8 +100,8 @@ def find_views(spec: str, preset: str | None = None, device: str | torch.device 
             find_generator(spec)
         except OnesdaugError as error:
             raise type(error)(f"{error}; views also come from {VIEWS.choices()}") from None
-        return Augmenter.from_pretrained(spec, preset=preset, device=device)
+        return Augmenter.from_pretrained(spec, preset=preset or default_preset(spec), device=device)
     found = VIEWS.get(spec)
     if isinstance(found, Generator) or (isinstance(found, type) and issubclass(found, Generator)):
-        return Augmenter.from_pretrained(spec, preset=preset, device=device)
+        return Augmenter.from_pretrained(spec, preset=preset or default_preset(spec), device=device)
     return found() if isinstance(found, type) else found

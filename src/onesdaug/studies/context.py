@@ -158,8 +158,9 @@ class StudyContext:
                 self._generators[key] = self._once(
                     f"generator {name}",
                     lambda: Augmenter.from_pretrained(
-                        generator, device=self.settings.device, compile=self.settings.compile, **options
-                    ),
+                        generator, preset=default_preset(generator), device=self.settings.device,
+                        compile=self.settings.compile, **options,
+                    ),  # fmt: skip
                 )
         loaded = self._generators[key]
         return loaded if config is None else Augmenter(loaded.generator, config, batch_size=loaded.batch_size)
