@@ -28,9 +28,9 @@ from torch import Tensor  # noqa: E402
 
 from benchmarks.forecast import dumps, open_encoder, sample  # noqa: E402
 from onesdaug import Augmenter  # noqa: E402
-from onesdaug.augment.operator import default_preset  # noqa: E402
 from onesdaug.analysis.faithfulness import Faithfulness  # noqa: E402
 from onesdaug.analysis.faithfulness import measure as measure_views  # noqa: E402
+from onesdaug.augment.operator import default_preset  # noqa: E402
 from onesdaug.common.progress import shown, track  # noqa: E402
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402

@@ -98,8 +98,8 @@ class Augmenter(ViewSource):
 
         A folder is one in diffusers format, or one that `onesdaug generator train` wrote; your own is named
         `package.module:object` (docs/extend.md). Without a preset the views show what the image shows; presets tuned
-        for accuracy are chosen by name (docs/pocket.md). `compile` gives the same views faster (docs/speed.md); `side` and a
-        tiny `decoder` made for the model give others, cheaper.
+        for accuracy are chosen by name (docs/pocket.md). `compile` gives the same views faster (docs/speed.md); `side`
+        and a tiny `decoder` made for the model give others, cheaper.
         """
         if config is not None and preset is not None:
             raise ConfigError("give either config or preset, not both")

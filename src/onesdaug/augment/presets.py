@@ -50,4 +50,6 @@ def purpose(name: str) -> str:
 
 
 LISTED = "; ".join(map(purpose, PRESETS))
-PresetName = Annotated[str | None, Field(description=f"Settings by name (else the model's own, for accuracy): {LISTED}")]
+PresetName = Annotated[
+    str | None, Field(description=f"Settings by name (else the model's own, for accuracy): {LISTED}")
+]

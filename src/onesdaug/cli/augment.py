@@ -10,7 +10,7 @@ import typer
 from onesdaug.augment.config import AugmentConfig, GeneratorOptions, preset
 from onesdaug.augment.presets import LISTED, purpose
 from onesdaug.augment.shape import ShapeTweak
-from onesdaug.cli.options import From, options, spelling
+from onesdaug.cli.options import From, examples, options, spelling
 from onesdaug.errors import ConfigError, OnesdaugError
 
 if TYPE_CHECKING:
@@ -29,7 +29,10 @@ TWEAK = From(ShapeTweak, {"perspective": "shape-aug-persp"}, prefix="shape-aug-"
 GENERATOR = From(GeneratorOptions, {"name": "model"}, panel="Model and machine")
 
 
-@app.command(context_settings=spelling(out="output"))
+@app.command(
+    context_settings=spelling(out="output"),
+    epilog=examples("augment cat.jpg -o views --sheet", "augment photos/ -o views -r --k 5 --preset pocket"),
+)
 @options
 def augment(
     inputs: Annotated[list[Path], typer.Argument(metavar="IN...", help="Images and folders of images.")],
@@ -53,7 +56,7 @@ def augment(
         typer.Option(
             "--preset",
             rich_help_panel=_OPERATOR,
-            help=f"Settings by name (else what shows what the picture shows): {LISTED}.",
+            help=f"Settings by name (else the model's own for looking at): {LISTED}.",
         ),
     ] = None,
     config: Annotated[dict[str, Any], CONFIG],

@@ -79,7 +79,7 @@ def embed_all(
         jobs.append(_Job(encoder, output, info, dtype, whole, (known or {}).get(output)))
     if missing := [job for job in jobs if not job.finished()]:
         chunk = min(chunk, WHOLE_CHUNK) if any_whole else chunk
-        with progress(len(dataset), "images", "embedding") as bar:
+        with progress(len(dataset), "images", "embedding", parts=k) as bar:
             for start in range(0, len(dataset), chunk):
                 pictures = _Chunk(dataset, slice(start, start + chunk), maker, k, seed)
                 made = sum(job.embed(pictures) for job in missing)

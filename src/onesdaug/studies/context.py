@@ -158,9 +158,12 @@ class StudyContext:
                 self._generators[key] = self._once(
                     f"generator {name}",
                     lambda: Augmenter.from_pretrained(
-                        generator, preset=default_preset(generator), device=self.settings.device,
-                        compile=self.settings.compile, **options,
-                    ),  # fmt: skip
+                        generator,
+                        preset=default_preset(generator),
+                        device=self.settings.device,
+                        compile=self.settings.compile,
+                        **options,
+                    ),
                 )
         loaded = self._generators[key]
         return loaded if config is None else Augmenter(loaded.generator, config, batch_size=loaded.batch_size)

@@ -27,8 +27,8 @@ from onesdaug.studies.spec import Study
 
 FULL_FIGURES = "docs/pocket.md"
 SMALL_PRINT = (
-    "The views behind the numbers have settings of their own, tuned for accuracy; the page lists all of them under How "
-    "this was made.",
+    "The views behind the numbers have settings of their own, tuned for accuracy; the page lists them under How this "
+    "was made.",
     "The embedded feature banks hold derived features of a small random part of the novel test classes, no images. "
     f"The figures of the full test split are in {FULL_FIGURES}; where they differ, they count.",
     "Neither interval includes the luck of which images the embedded part holds.",
