@@ -74,6 +74,7 @@ def augment(
     """
     from onesdaug.augment.operator import Augmenter, faithful_preset
     from onesdaug.common.files import check_writable
+    from onesdaug.common.progress import progress
     from onesdaug.jobs.plan import list_inputs
     from onesdaug.jobs.survey import JobSettings
 
@@ -86,9 +87,10 @@ def augment(
     settings = _config(name, config, shape_aug, tweak)
     check_writable(output)
     if listing.items:
-        augmenter = Augmenter.from_pretrained(
-            config=settings, ip_adapter=settings.conditioned, **generator.model_dump()
-        )
+        with progress(len(listing.items) * k, "views", f"loading {generator.name}"):
+            augmenter = Augmenter.from_pretrained(
+                config=settings, ip_adapter=settings.conditioned, **generator.model_dump()
+            )
     else:
         augmenter = Augmenter(None, settings)  # nothing to draw: no weights are loaded only to say so
     job = JobSettings(output, k, seed, save_aug, overwrite)
