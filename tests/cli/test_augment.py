@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
 from onesdaug import cli
+from onesdaug.augment.presets import purpose
+from onesdaug.jobs import sheet as sheets
 from tests.conftest import make_image
 from tests.data.test_images import png_claiming
 from tests.jobs.fake import contents
@@ -336,3 +339,24 @@ def test_terminals_that_know_few_signs_and_names_that_command_them(tmp_path: Pat
     assert b"\\x1b[31mb.png" in done.stderr
     shown = subprocess.run([*PROGRAM, "augment", "--help"], env=environment, capture_output=True, check=False)
     assert shown.returncode == 0 and b"Eta" in shown.stdout
+
+
+def test_the_first_command_draws_what_the_picture_shows_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles: list[list[str]] = []
+
+    def drawn(*given: Any) -> Image.Image:
+        titles.append(given[2].split(" · ")[:2])
+        return draw(*given)
+
+    draw = sheets.draw_sheet
+    monkeypatch.setattr(sheets, "draw_sheet", drawn)
+    make_image(0, (48, 36)).save(tmp_path / "cat.png")
+    common = [tmp_path / "cat.png", "--sheet", "--k", 1, "--device", "cpu"]
+    told = augment(*common, "-o", tmp_path / "v").stderr
+    assert f"pocket, preset {purpose('pocket-faithful')}: dpm++, noise level 0.7 " in told
+    told = augment(*common, "-o", tmp_path / "w", "--preset", "pocket", "--steps", 2).stderr
+    assert f"preset {purpose('pocket')}, changed: dpm++" in told
+    assert titles == [["pocket", "preset pocket-faithful"], ["pocket", "preset pocket, changed"]]
+    assert [rows_of(tmp_path / name)[0]["noise_level"] for name in "vw"] == [0.7, 0.85]

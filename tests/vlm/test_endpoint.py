@@ -275,5 +275,6 @@ def test_without_httpx_one_line_says_what_to_install(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "httpx", None)
     for name in ("endpoint", "transport"):
         monkeypatch.delitem(sys.modules, f"onesdaug.vlm.{name}")
-    with pytest.raises(ConfigError, match=r"^an endpoint is asked through httpx: pip install 'onesdaug\[vlm\]'$"):
+    told = r"^an endpoint is asked through httpx: pip install '\.\[vlm\]' in a clone of onesdaug"
+    with pytest.raises(ConfigError, match=told):
         find_model("m", Asking(), endpoint="http://h/v1")

@@ -29,10 +29,10 @@ from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator, ShapeOnly
-from onesdaug.generators.load import default_preset, load_generator
+from onesdaug.generators.load import default_preset, faithful_preset, load_generator
 from onesdaug.generators.speed import Compile
 
-__all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset"]
+__all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset", "faithful_preset"]
 
 
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
@@ -108,8 +108,10 @@ class Augmenter(ViewSource):
         """A registered generator (`pocket` is embedded, `shape` is geometry alone), a folder, a hub id, or your own.
 
         A folder is one in diffusers format, or one that `onesdaug generator train` wrote; your own is named
-        `package.module:object`, and may also be a source of views, which has no settings (docs/extend.md). `compile`
-        gives the same views faster (docs/speed.md); `side` and a tiny `decoder` for the model give others, cheaper.
+        `package.module:object`, and may also be a source of views, which has no settings (docs/extend.md). Without a
+        preset the views show what the image shows; presets tuned for accuracy are chosen by name (docs/pocket.md).
+        `compile` gives the same views faster (docs/speed.md); `side` and a tiny `decoder` for the model give others,
+        cheaper.
         """
         if config is not None and preset is not None:
             raise ConfigError("give either config or preset, not both")
@@ -120,7 +122,7 @@ class Augmenter(ViewSource):
             return SourceAugmenter(own, str(name))
         if preset is not None:
             check_preset(preset, default_preset(own or name), name)
-        config = config or named_preset(preset or default_preset(own or name))
+        config = config or named_preset(preset or faithful_preset(own or name))
         if str(name) == "shape" and config.shape is None:
             raise ConfigError("model 'shape' makes views by the shape tweak alone, and the shape tweak is off")
         generator = load_generator(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from onesdaug.augment.presets import PresetName
-from onesdaug.cli.options import From, options, spelling
+from onesdaug.cli.options import From, examples, options, spelling
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.cli.screen import resumable
 from onesdaug.common.files import write_text
@@ -47,7 +47,13 @@ _NAMES = {"scheduler": "lr-scheduler", "use_euclidean": "use-euclidean/--use-cos
 META = From(MetaConfig, _NAMES, panel="Meta-training", without=(*_SHARED, "head"), partial=True)
 
 
-@app.command(context_settings=spelling(out="output"))
+@app.command(
+    context_settings=spelling(out="output"),
+    epilog=examples(
+        "fewshot train --data cub --backbone convnet --head feat -o runs/cub",
+        "fewshot train --data pets/ --stage pretrain --epochs 100 -o runs/pets",
+    ),
+)
 @options
 def train(
     *,
@@ -111,7 +117,13 @@ def train(
             typer.echo(f"{output}: validation {card['validation']['score']:.2f} %, {card['seconds']} s")
 
 
-@app.command(context_settings=spelling())
+@app.command(
+    context_settings=spelling(),
+    epilog=examples(
+        "fewshot embed cub --encoder runs/cub --views pocket --k 3 -o cub.safetensors",
+        "fewshot embed photos/ --encoder hf:microsoft/swin-tiny-patch4-window7-224 -o photos.safetensors",
+    ),
+)
 @options
 def embed(
     data: Annotated[str, typer.Argument(help="A benchmark's name, a class-per-folder directory, a zip or a CSV.")],
@@ -151,7 +163,13 @@ def embed(
     typer.echo(f"{output}: {len(images)} images of {images.n_classes} classes, {bank.k} views each, d = {bank.dim}")
 
 
-@app.command(context_settings=spelling())
+@app.command(
+    context_settings=spelling(),
+    epilog=examples(
+        "fewshot evaluate cub.safetensors --checkpoint runs/cub --curve",
+        "fewshot evaluate photos.safetensors --head protonet --way 5 --shot 1 --explain",
+    ),
+)
 @options
 def evaluate(
     bank: Annotated[Path, typer.Argument(metavar="BANK", help="What `onesdaug fewshot embed` wrote.")],

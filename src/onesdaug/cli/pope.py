@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import Field
 
-from onesdaug.augment.presets import PRESETS
-from onesdaug.cli.options import From, options, spelling
+from onesdaug.augment.presets import LISTED
+from onesdaug.cli.options import From, examples, options, spelling
 from onesdaug.common.options import IP_REPO, Device
 from onesdaug.common.registry import GENERATORS, VLMS
 from onesdaug.errors import ConfigError
@@ -40,7 +40,7 @@ class Drawing:
 
     model: Annotated[str | None, Field(description=f"Who draws them: {GENERATORS.choices()} (else sd15)")] = None
     preset: Annotated[
-        str | None, Field(description=f"Settings by name (else vlm; pocket: its own): {', '.join(PRESETS)}")
+        str | None, Field(description=f"Settings by name (else vlm; pocket: its own, for accuracy): {LISTED}")
     ] = None
     ip_repo: Annotated[str, Field(description="Where the IP-Adapter weights are")] = IP_REPO
     shape_aug: Annotated[bool, Field(description="Tweak the shape first")] = True
@@ -55,7 +55,13 @@ LOCAL = From(LocalOptions, panel=_MACHINE, partial=True)
 ENDPOINT = From(EndpointOptions, panel=_MACHINE, partial=True)
 
 
-@app.command(context_settings=spelling(out="output"))
+@app.command(
+    context_settings=spelling(out="output"),
+    epilog=examples(
+        "pope --images val2014 --questions coco_pope_adversarial.json --vlm llava-hf/llava-1.5-7b-hf -o runs/pope",
+        "pope --images val2014 --questions mine.json --vlm my_model.py:ask --model pocket --k 2 -o runs/mine",
+    ),
+)
 @options
 def pope(
     *,

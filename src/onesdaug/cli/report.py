@@ -7,12 +7,15 @@ from typing import Annotated
 
 import typer
 
-from onesdaug.cli.options import spelling
+from onesdaug.cli.options import examples, spelling
 
 app = typer.Typer(add_completion=False)
 
 
-@app.command(context_settings=spelling(out="output"))
+@app.command(
+    context_settings=spelling(out="output"),
+    epilog=examples("report studies -o report.html", "report results --latex tables.tex --csv numbers.csv"),
+)
 def report(
     results: Annotated[
         list[Path] | None,

@@ -70,9 +70,12 @@ def shown(timed: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def progress(total: int, what: str, doing: str = "") -> Iterator[Progress]:
-    """How far a loop over `total` things (`what`, in the plural) is: a bar on a terminal, else a line now and then."""
-    made = Progress(total, what, doing)
+def progress(total: int, what: str, doing: str = "", parts: int = 0) -> Iterator[Progress]:
+    """How far a loop over `total` things (`what`, in the plural) is: a bar on a terminal, else a line now and then.
+
+    Where one thing takes long, `parts` says how many of those that `partly` reports make it up.
+    """
+    made = Progress(total, what, doing, parts)
     if _screen is None:
         yield made
     else:
@@ -80,41 +83,61 @@ def progress(total: int, what: str, doing: str = "") -> Iterator[Progress]:
             yield made
 
 
-def track(items: Sequence[Item], what: str, doing: str = "") -> Iterator[Item]:
-    """Go through the items and show how far that is."""
-    with progress(len(items), what, doing) as made:
+def track(items: Sequence[Item], what: str, doing: Callable[[Item], str] = lambda _: "") -> Iterator[Item]:
+    """Go through the items and show how far that is; `doing` says what is done with one."""
+    with progress(len(items), what) as made:
         for item in items:
+            made.doing = doing(item)
+            made.changed()
             yield item
             made.advance()
+
+
+def partly(count: float) -> None:
+    """So many parts more of what the innermost loop is at: its rate is known before its first thing is done."""
+    if _screen is not None and _screen.active and (loop := _screen.active[-1]).parts:
+        loop.begun += count / loop.parts
+        loop.changed()
 
 
 class Progress:
     """Counts what is done; `note` is shown beside it."""
 
-    def __init__(self, total: int, what: str, doing: str = "") -> None:
-        self.total, self.what, self.doing, self.note = total, what, doing, ""
+    def __init__(self, total: int, what: str, doing: str = "", parts: int = 0) -> None:
+        self.total, self.what, self.doing, self.parts, self.note = total, what, doing, parts, ""
         self.done = self.worked = 0  # what was there already is done, but no work
+        self.begun = 0.0  # parts of what is not done yet
         self.changed: Callable[[], None] = lambda: None
+        self.restart()
+
+    def restart(self) -> None:
+        """The work begins only now: what was before does not count for the rate."""
         self._started = time.monotonic()
 
     def advance(self, count: int = 1, skipped: int = 0) -> None:
         """So many more are done; those `skipped` took no time and do not count for the rate."""
+        if skipped and not self.worked:
+            self.restart()
         self.done += count + skipped
         self.worked += count
+        self.begun = 0.0
         self.changed()
 
     @property
     def rate(self) -> float:
-        return self.worked / max(time.monotonic() - self._started, 1e-9)
+        return (self.worked + self.begun) / max(time.monotonic() - self._started, 1e-9)
 
     @property
     def speed(self) -> str:
-        rate = f"{self.rate:,.{2 if self.rate < 100 else 0}f} {self.what}/s" if self.worked else "none done yet"
+        rate = f"{self.rate:,.{2 if self.rate < 100 else 0}f} {self.what}/s" if self.rate else "none done yet"
         return f"{self.note}, {rate}" if self.note else rate
 
+    def told(self) -> str:
+        left = f", about {_span((self.total - self.done - self.begun) / self.rate)} left" if self.rate else ""
+        return self.speed + left
+
     def line(self) -> str:
-        left = f", about {_span((self.total - self.done) / self.rate)} left" if self.worked else ""
-        return f"{self.doing and f'{self.doing}: '}{self.done:,} of {self.total:,} {self.what}, {self.speed}{left}"
+        return f"{self.doing and f'{self.doing}: '}{self.done:,} of {self.total:,} {self.what}, {self.told()}"
 
 
 class _Screen(logging.Handler):
@@ -161,12 +184,13 @@ class _Screen(logging.Handler):
         outermost = self.bars is None
         if self.bars is None:
             columns = (p.BarColumn(), p.MofNCompleteColumn(), p.TextColumn("{task.fields[speed]}"))
-            self.bars = p.Progress(
-                p.TextColumn("{task.description}"), *columns, p.TimeRemainingColumn(), console=console()
-            )
+            self.bars = p.Progress(p.TextColumn("{task.description}"), *columns, console=console())
             self.bars.start()
         bars, task = self.bars, self.bars.add_task(made.doing or made.what, total=made.total, speed="")
-        made.changed = lambda: bars.update(task, completed=made.done, speed=made.speed)
+        made.changed = lambda: bars.update(
+            task, description=made.doing or made.what, completed=made.done, speed=made.told()
+        )
+        made.changed()
         try:
             yield
         finally:

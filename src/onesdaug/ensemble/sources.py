@@ -68,8 +68,11 @@ def as_source(views: Any) -> Source:
 
 
 def find_views(spec: str, preset: str | None = None, device: str | torch.device = "auto") -> Any:
-    """What a name stands for: a registered view source, a folder of views, a generator, or your own of either kind."""
-    from onesdaug.augment.operator import Augmenter
+    """What a name stands for: a registered view source, a folder of views, a generator, or your own of either kind.
+
+    Views here are for a model, not for the eye: a generator is taken with the preset tuned for accuracy.
+    """
+    from onesdaug.augment.operator import Augmenter, default_preset
     from onesdaug.generators.load import find_generator
     from onesdaug.jobs.folder import ViewFolder
     from onesdaug.jobs.manifest import NAME
@@ -84,4 +87,4 @@ def find_views(spec: str, preset: str | None = None, device: str | torch.device 
         find_generator(found or spec)
     except OnesdaugError as error:
         raise type(error)(f"{error}; views also come from {VIEWS.choices()}") from None
-    return Augmenter.from_pretrained(found or spec, preset=preset, device=device)
+    return Augmenter.from_pretrained(found or spec, preset=preset or default_preset(found or spec), device=device)

@@ -82,7 +82,7 @@ def embed_all(
         jobs.append(_Job(encoder, output, info, dtype, whole, (known or {}).get(output)))
     if missing := [job for job in jobs if not job.finished()]:
         pixels = [width * height for width, height in own] if any_whole else [0] * len(dataset)
-        with progress(len(dataset), "images", "embedding") as bar:
+        with progress(len(dataset), "images", "embedding", parts=k) as bar:
             for rows in _slices(pixels, min(chunk, WHOLE_CHUNK) if any_whole else chunk):
                 pictures = _Chunk(dataset, rows, maker, k, seed)
                 made = sum(job.embed(pictures) for job in missing)

@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from onesdaug.common.progress import partly, progress
 from onesdaug.ensemble.combine import shares
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import FeatureBank
@@ -133,7 +134,7 @@ def accuracies(
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for _ in pool.map(score, range(0, len(episodes), step)):
-                pass
+                partly(step / len(episodes))
     finally:
         torch.set_num_threads(threads)
     return right.double().div(targets.numel()).numpy()
@@ -163,18 +164,21 @@ def evaluate(
     check_comparable(bank, reference)
     weight = uses[0].original_weight if uses else 0.5
     original = ViewUse(0, 0, weight) if baseline is None else ViewUse(baseline.k, baseline.k, weight)
+    if baseline is None:
+        uses = [use for use in uses if use.support or use.query]  # the others are the baseline itself
     results = []
-    for task in tasks:
-        episodes = task.sample(bank.labels)
-        recipe = episodes.recipe()
-        scores = accuracies(head, features_for(reference, episodes, original), episodes)
-        results.append(Result(task, original, mean_ci(scores), None, recipe, baseline=True))
-        for use in uses:
-            if baseline is None and use.support == use.query == 0:
-                continue  # that is the baseline itself
-            mine = accuracies(head, features_for(bank, episodes, use), episodes)
-            gain = paired(mine, scores) if len(episodes) > 1 else None
-            results.append(Result(task, use, mean_ci(mine), gain, recipe))
+    with progress(len(tasks) * (1 + len(uses)), "rows", "scoring episodes", parts=1) as bar:
+        for task in tasks:
+            episodes = task.sample(bank.labels)
+            recipe = episodes.recipe()
+            scores = accuracies(head, features_for(reference, episodes, original), episodes)
+            results.append(Result(task, original, mean_ci(scores), None, recipe, baseline=True))
+            bar.advance()
+            for use in uses:
+                mine = accuracies(head, features_for(bank, episodes, use), episodes)
+                gain = paired(mine, scores) if len(episodes) > 1 else None
+                results.append(Result(task, use, mean_ci(mine), gain, recipe))
+                bar.advance()
     return results
 
 

@@ -38,7 +38,8 @@ class Generator(ABC):
     modes: ClassVar[tuple[str, ...]] = ()  # `image_tokens` takes mode=, one of these kinds of condition
     attentions: ClassVar[tuple[str, ...]] = ("decoupled",)  # beyond this one `predict` takes attention=
     options: ClassVar[tuple[str, ...]] = ()  # of `from_pretrained`, beyond source and device
-    default_preset: ClassVar[str] = "paper"  # the operator's settings where none are named
+    default_preset: ClassVar[str] = "paper"  # the operator's settings where accuracy is measured and none are named
+    faithful_preset: ClassVar[str] = ""  # those that draw what the picture shows, to look at; empty: the same
     weights: ClassVar[Path | None] = None  # where a package brings them along, for `onesdaug doctor`
     compiled: Compile = "off"
     origin: tuple[str, dict[str, Any]] | None = None  # what `load_generator` was given, where that has made it

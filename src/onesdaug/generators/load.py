@@ -97,13 +97,23 @@ def _own(found: Any, source: str | Path | Generator, device: str | torch.device)
 
 
 def default_preset(source: str | Path | Generator) -> str:
-    """The settings that go with a generator when none are named; one that is not there says so when it is loaded."""
+    """The settings with which studies, banks and benchmarks take a generator when none are named."""
+    return _declared(source).default_preset
+
+
+def faithful_preset(source: str | Path | Generator) -> str:
+    """The settings that draw what the picture shows: what `Augmenter` and `onesdaug augment` take unless told."""
+    declared = _declared(source)
+    return declared.faithful_preset or declared.default_preset
+
+
+def _declared(source: str | Path | Generator) -> Generator | type[Generator]:
+    """Who says so: the generator or its class; one that is not there tells when it is loaded."""
     try:
         found = find_generator(source)
     except OnesdaugError:
-        return Generator.default_preset
-    known = isinstance(found, Generator) or _is_class(found)
-    return str(found.default_preset if known else Generator.default_preset)
+        return Generator
+    return found if isinstance(found, Generator) or _is_class(found) else Generator
 
 
 def _is_class(found: Any) -> TypeGuard[type[Generator]]:

@@ -67,7 +67,7 @@ def run_job(augmenter: Augmenter, listing: Listing, settings: JobSettings) -> Jo
         ThreadPoolExecutor(WORKERS) as readers,
         ThreadPoolExecutor(WORKERS) as writers,
         ThreadPoolExecutor(augmenter.overlap) as runners,
-        progress(len(listing.items) * settings.k, "views") as bar,
+        progress(len(listing.items) * settings.k, "views", parts=1) as bar,
     ):
         job = _Job(augmenter, settings, bar, (readers, writers, runners), listing)
         try:

@@ -157,7 +157,11 @@ class StudyContext:
                 self._generators[key] = self._once(
                     f"generator {name}",
                     lambda: Augmenter.from_pretrained(
-                        generator, device=self.settings.device, compile=self.settings.compile, **options
+                        generator,
+                        preset=default_preset(generator),
+                        device=self.settings.device,
+                        compile=self.settings.compile,
+                        **options,
                     ),
                 )
         loaded = self._generators[key]

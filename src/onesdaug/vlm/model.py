@@ -14,7 +14,7 @@ import numpy as np
 
 from onesdaug.common.files import mode_of
 from onesdaug.common.registry import VLMS
-from onesdaug.errors import ConfigError
+from onesdaug.errors import ConfigError, how_to_install
 from onesdaug.vlm.settings import Asking, Contrast
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def find_model(
         try:
             from onesdaug.vlm.endpoint import Endpoint
         except ImportError as error:
-            raise ConfigError("an endpoint is asked through httpx: pip install 'onesdaug[vlm]'") from error
+            raise ConfigError(f"an endpoint is asked through httpx: {how_to_install('vlm')}") from error
         remote = Endpoint(endpoint, name, asking, **options)  # now: a wrong key shows before any view is made
         return remote.about, lambda: remote
     if name in VLMS or (":" in name and not mode_of(Path(name))):

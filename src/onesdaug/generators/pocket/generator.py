@@ -107,6 +107,7 @@ class Pocket(Generator):
     modes = ("self", "class")
     options = ("dtype", "side", "decoder")
     default_preset = "pocket"
+    faithful_preset = "pocket-faithful"
     weights = Path(str(files("onesdaug"))) / "weights" / "pocket"
 
     def __init__(

@@ -16,10 +16,9 @@ from onesdaug.errors import ConfigError, WeightsMissing
 from onesdaug.generators.schedule import Schedule, SchedulerConfig
 from onesdaug.generators.sd import ip_adapter as adapters
 from onesdaug.generators.sd.attention import PlainAttention
-from onesdaug.generators.sd.files import PATTERNS, component, encode_text, model_files, prediction_type
+from onesdaug.generators.sd.files import PATTERNS, REPO, component, encode_text, model_files, prediction_type
 from onesdaug.generators.sd.kinds import check_folder, check_name
 
-REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 DECODER_PATTERNS = ["config.json", "*.safetensors"]
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 from pydantic import model_validator
 
 from onesdaug.augment.config import AugmentConfig
+from onesdaug.common.progress import progress
 from onesdaug.fewshot.evaluate import Task, ViewUse
 from onesdaug.report.parts import Folded, InText, Note, OnPage, Part, Plot, SideBySide
 from onesdaug.report.records import CONDITION_ALONE, OPERATOR, Cell, CellKind, Literature, Paper
@@ -75,14 +77,19 @@ class Kind(StudyKind[FewshotStudy]):
         there = [group for group in _by_row(requested) if all(context.banks.is_there(one) for one in group)]
         cells: list[Cell] = []
         scored: list[EpisodeScores] = []
-        for data in study.data:
-            for classifier in study.classifiers:
-                groups = [g for g in there if (g[0].data, g[0].classifier.name) == (data, classifier.name)]
-                for shot in study.shots if groups else ():
-                    scores = EpisodeScores(data, classifier.name, shot)
-                    found = list(_scored(study, context, scores, groups))
-                    scored.append(scores)
-                    cells += _cells(study, context, scores, found)
+        tables: dict[tuple[str, str], list[list[BankRequest]]] = {}
+        for group in there:
+            tables.setdefault((group[0].data, group[0].classifier.name), []).append(group)
+        order = [(data, classifier.name) for data in study.data for classifier in study.classifiers]
+        rows = len(study.shots) * sum(len(group[0].row.uses or study.uses) for group in there)
+        with progress(rows, "rows", f"{study.name}: scoring episodes", parts=1) as bar:
+            for key, shot in product([key for key in order if key in tables], study.shots):
+                scores, found = EpisodeScores(*key, shot), []
+                for one in _scored(study, context, scores, tables[key]):
+                    found.append(one)
+                    bar.advance()
+                scored.append(scores)
+                cells += _cells(study, context, scores, found)
         return {
             "cells": tuple(cells),
             "claims": tuple(weigh(claim, scored) for claim in study.claims) if scored else (),
