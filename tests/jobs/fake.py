@@ -19,7 +19,7 @@ from onesdaug.jobs.survey import JobSettings
 class Fake:
     """Stands in for an Augmenter; `bad` images raise, `calls` keeps the size of every batch."""
 
-    fingerprint, overlap = "fake", 1
+    fingerprint, overlap, generator = "fake", 1, "drawn"
 
     def __init__(self, batch_size: int = 4, bad: Sequence[Image.Image] = ()) -> None:
         self.config = AugmentConfig()

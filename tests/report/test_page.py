@@ -96,15 +96,16 @@ def test_photographs_are_made_and_a_bad_one_is_named(tmp_path: Path, monkeypatch
     (photos / "empty.png").touch()
     context = StudyContext(Settings(work=tmp_path / "work", images=(str(photos),), device="cpu"))
     monkeypatch.setattr(context, "augmenter", lambda *_: Fake(bad=[images["bad"]]))
-    shown, notes, problems = make_photographs("fake", "paper", 2, context, out)
+    shown, notes, problems = make_photographs({("fake", "paper"): "The views to look at"}, 2, context, out)
     (row,) = shown
-    assert row.name == "good.png" and [caption for caption, _ in row.pictures] == [
+    assert row.name == "good.png: the views to look at" and [caption for caption, _ in row.pictures] == [
         "original",
         "tweaked",
         "view 1",
         "view 2",
     ]
-    assert row.note == "40 × 30 · 14 steps from t = 651, noise level 0.7 · 0.1 s a view"
+    preset = "preset paper (the paper's settings, for Stable Diffusion)"
+    assert row.note == f"{preset} · 40 × 30 · 14 steps from t = 651, noise level 0.7 · 0.1 s a view"
     uris = [embed(out, file).uri for _, file in row.pictures]
     assert uris[0] == uris[1] != uris[2] and all(uri.startswith("data:image/jpeg;base64,") for uri in uris)
     assert problems == ["bad.png: RuntimeError: this image breaks the network", "empty.png: is empty (0 bytes)"]
