@@ -55,6 +55,14 @@ class ViewUse:
     support: int = 0
     query: int = 0
     original_weight: float = 0.5
+    normalise: bool = False  # features to length 1 before they are averaged
+    select: str = "all"  # or "similarity": only the views most like their original
+    keep: float = 0.5  # the fraction of views that stays then
+
+    def table(self, bank: FeatureBank, views: int) -> Tensor:
+        """The feature that stands for each image with so many of its views: (N, d)."""
+        weight = self.original_weight
+        return bank.combined(views, weight, normalise=self.normalise, select=self.select, keep=self.keep)
 
 
 @dataclass(frozen=True)
@@ -79,8 +87,8 @@ class EpisodeFeatures:
     def __init__(self, bank: FeatureBank, episodes: Episodes, use: ViewUse, oracle: OracleViews | None = None) -> None:
         self.episodes, self.oracle, self.weight = episodes, oracle, use.original_weight
         support, query = (0, 0) if oracle else (use.support, use.query)
-        self.support_table = bank.combined(support, use.original_weight)
-        self.query_table = self.support_table if query == support else bank.combined(query, use.original_weight)
+        self.support_table = use.table(bank, support)
+        self.query_table = self.support_table if query == support else use.table(bank, query)
         self.row_bytes = 4 * bank.dim * (1 + (max(use.support, use.query) if oracle else 0))  # gathered per image
 
     def support(self, chunk: slice) -> Tensor:
@@ -109,7 +117,13 @@ def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Episode
 
 
 def accuracies(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDArray[np.float64]:
-    """The share of right answers in each episode: (E,). A few episodes at a time, never all of them.
+    """The share of right answers in each episode: (E,)."""
+    shares: NDArray[np.float64] = right_answers(head, features, episodes).sum(1) / episodes.targets.numel()
+    return shares
+
+
+def right_answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDArray[np.float64]:
+    """How many queries of each class of each episode are answered right: (E, N). A few episodes at a time.
 
     One chunk per thread rather than all threads on one chunk: the operations are too small to be worth a barrier
     each, and on a busy machine the barriers cost several times the arithmetic.
@@ -118,13 +132,13 @@ def accuracies(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDA
     way, shot, queries = *episodes.support.shape[1:], episodes.query.shape[2]
     step = max(1, CHUNK_BYTES // (features.row_bytes * way * (shot + queries)))
     targets = episodes.targets
-    right = torch.empty(len(episodes), dtype=torch.int64)
+    right = torch.empty(len(episodes), way, dtype=torch.int64)
 
     def score(start: int) -> None:
         chunk = slice(start, start + step)
         with torch.inference_mode():
             answers = head.predict(features.support(chunk), features.query(chunk))
-            right[chunk] = (answers == targets).sum(-1)
+            right[chunk] = (answers == targets).view(-1, way, queries).sum(-1)
 
     threads = torch.get_num_threads()
     try:
@@ -133,7 +147,7 @@ def accuracies(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDA
                 pass
     finally:
         torch.set_num_threads(threads)
-    return right.double().div(targets.numel()).numpy()
+    return right.double().numpy()
 
 
 def evaluate(
