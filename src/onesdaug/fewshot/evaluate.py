@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -58,6 +58,8 @@ class ViewUse:
     normalise: bool = False  # features to length 1 before they are averaged
     select: str = "all"  # or "similarity": only the views most like their original
     keep: float = 0.5  # the fraction of views that stays then
+    # a query whose original is decided by more than this margin is answered without views (None: all have views)
+    threshold: float | None = None
 
     def table(self, bank: FeatureBank, views: int) -> Tensor:
         """The feature that stands for each image with so many of its views: (N, d)."""
@@ -90,6 +92,8 @@ class EpisodeFeatures:
         self.support_table = use.table(bank, support)
         self.query_table = self.support_table if query == support else use.table(bank, query)
         self.row_bytes = 4 * bank.dim * (1 + (max(use.support, use.query) if oracle else 0))  # gathered per image
+        self.threshold = use.threshold
+        self.plain_table = use.table(bank, 0) if use.threshold is not None else None
 
     def support(self, chunk: slice) -> Tensor:
         images = _rows(self.support_table, self.episodes.support[chunk])
@@ -98,6 +102,11 @@ class EpisodeFeatures:
     def query(self, chunk: slice) -> Tensor:
         images = _rows(self.query_table, self.episodes.query[chunk].flatten(1))
         return images if self.oracle is None else self._combine(images, self.oracle.query[chunk].flatten(1, 2))
+
+    def plain_query(self, chunk: slice) -> Tensor:
+        """The queries without their views."""
+        assert self.plain_table is not None
+        return _rows(self.plain_table, self.episodes.query[chunk].flatten(1))
 
     def _combine(self, originals: Tensor, views: Tensor) -> Tensor:
         own, *others = shares(views.shape[-1], self.weight)
@@ -137,7 +146,7 @@ def right_answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> 
     def score(start: int) -> None:
         chunk = slice(start, start + step)
         with torch.inference_mode():
-            answers = head.predict(features.support(chunk), features.query(chunk))
+            answers = _answers(head, features, chunk)
             right[chunk] = (answers == targets).view(-1, way, queries).sum(-1)
 
     threads = torch.get_num_threads()
@@ -148,6 +157,34 @@ def right_answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> 
     finally:
         torch.set_num_threads(threads)
     return right.double().numpy()
+
+
+def _answers(head: Head, features: EpisodeFeatures, chunk: slice) -> Tensor:
+    support = features.support(chunk)
+    with_views = head.predict(support, features.query(chunk))
+    if features.threshold is None:
+        return with_views
+    alone, margin = decided(head(support, features.plain_query(chunk)))
+    return torch.where(margin > features.threshold, alone, with_views)
+
+
+def decided(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The answer, and by how much the best class leads the second: probabilities, between 0 and 1."""
+    best = logits.softmax(-1).topk(2, dim=-1)
+    return best.indices[..., 0], best.values[..., 0] - best.values[..., 1]
+
+
+def margins(head: Head, bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Tensor:
+    """How sure the head is of each query without views, with those of the support in place: (E, N·Q)."""
+    features = features_for(bank, episodes, replace(use, query=0, threshold=None))
+    step = max(1, CHUNK_BYTES // (features.row_bytes * episodes.targets.numel()))
+    head.eval()
+    with torch.inference_mode():
+        found = [
+            decided(head(features.support(chunk), features.query(chunk)))[1]
+            for chunk in (slice(start, start + step) for start in range(0, len(episodes), step))
+        ]
+    return torch.cat(found)
 
 
 def evaluate(

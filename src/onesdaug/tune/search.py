@@ -45,14 +45,12 @@ class Trial:
         """Whether it has no settings: such ones cost next to nothing and stay until the end."""
         return self.candidate.config is None
 
-    @property
-    def bank(self) -> FeatureBank:
-        first = self.banks[0]
-        if len(self.banks) == 1:
-            return first
-        ids = tuple(name for bank in self.banks for name in bank.info.ids)
-        features, labels = (torch.cat([getattr(b, part) for b in self.banks]) for part in ("features", "labels"))
-        return FeatureBank(features, labels, replace(first.info, ids=ids))
+    def bank(self, size: int) -> FeatureBank:
+        """Of the first `size` images of each class."""
+        mine = self.banks[:size]
+        ids = tuple(name for bank in mine for name in bank.info.ids)
+        features, labels = (torch.cat([getattr(b, part) for b in mine]) for part in ("features", "labels"))
+        return FeatureBank(features, labels, replace(mine[0].info, ids=ids))
 
     @property
     def seconds_per_image(self) -> float | None:
@@ -97,50 +95,53 @@ class Search:
     def run(self) -> Found:
         alive, done, hurried = self.trials, 0, False
         for rung, size in enumerate(self.sizes):
-            ready = []
-            for trial in alive:
-                if rung and self._late() and not trial.free:
-                    continue
-                self._extend(trial, done, size)
-                ready.append(trial)
-            if rung and not any(not t.free for t in ready) and any(not t.free for t in alive):
-                hurried = True
-                break  # no time for a further rung: what the last one left is judged
+            ready = [trial for trial in alive if self._extend(trial, size)]
             hurried |= len(ready) < len(alive)
+            if all(trial.free for trial in ready) and not all(trial.free for trial in alive):
+                break  # no time for a further rung: what the last one left is judged
             alive, done = ready, size
-            last = rung == len(self.sizes) - 1
-            if not last:
+            if size != self.sizes[-1]:
                 alive = self._halve(alive, size, rung)
-        return self._judge([t for t in alive if t.per_class == done], done, hurried)
+        return self._judge(alive, done, hurried)
 
-    def _late(self) -> bool:
-        return self.deadline is not None and time.monotonic() > self.deadline
+    def _late(self, trial: Trial) -> bool:
+        """Whether time is over; the first settings are seen through the first rung in any case."""
+        if self.deadline is None or trial.free or time.monotonic() < self.deadline:
+            return False
+        return any(other.per_class >= self.sizes[0] and not other.free for other in self.trials)
 
-    def _extend(self, trial: Trial, start: int, stop: int) -> None:
-        """Embed the next images and their views, or take them up where an earlier run left them."""
-        if start == stop:
-            return
-        rows = self.order[:, start:stop].ravel().tolist()
-        part = self.data.rows(rows, f"{start}:{stop} of each, seed {self.seed}")
+    def _extend(self, trial: Trial, size: int) -> bool:
+        """Look at `size` images of each class and their views, one of each class at a time; False: no time for it."""
+        while trial.per_class < size:
+            if self._late(trial):
+                return False
+            self._look(trial, trial.per_class)
+        return True
+
+    def _look(self, trial: Trial, column: int) -> None:
+        """Draw and embed, or take up where an earlier run left it."""
+        part = self.data.rows(self.order[:, column].tolist(), f"image {column} of each, seed {self.seed}")
         views = trial.candidate.views
         key = json.dumps([part.fingerprint, self.encoder.fingerprint, views.describe(), self.k, self.seed])
         file = self.work / f"{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}.safetensors"
         known, began = file.is_file(), time.perf_counter()
-        chunk = 64 if self.encoder.device.type == "cpu" else 1024
+        chunk = 8 if self.encoder.device.type == "cpu" else 1024
         bank = embed(part, self.encoder, file, views, self.k, seed=self.seed, chunk=chunk, commit=self.commit)
         if not known:
             trial.seconds += time.perf_counter() - began
             trial.drawn += len(part)
         trial.banks.append(bank)
-        trial.per_class = stop
+        trial.per_class += 1
 
     def _halve(self, alive: list[Trial], size: int, rung: int) -> list[Trial]:
-        judges = self.judges(alive[0].bank.labels)
-        bases = [judge.base(alive[0].bank)[1] for judge in judges]
+        banks = {id(trial): trial.bank(size) for trial in alive}
+        first = banks[id(alive[0])]
+        judges = self.judges(first.labels)
+        bases = [judge.base(first)[1] for judge in judges]
         ways = uses(self.k, thorough=False)
         for trial in alive:
             means = [
-                max(float((judge.score(trial.bank, use) - base).mean()) for use in ways)
+                max(float((judge.score(banks[id(trial)], use) - base).mean()) for use in ways)
                 for judge, base in zip(judges, bases, strict=True)
             ]
             trial.gains.append(float(np.mean(means)))
@@ -154,11 +155,11 @@ class Search:
         return [t for t in alive if t.free or t in keep]
 
     def _judge(self, finalists: list[Trial], size: int, hurried: bool) -> Found:
-        labels = finalists[0].bank.labels
-        judges, ways = self.judges(labels), uses(self.k, thorough=True)
-        plain, bases = zip(*(judge.base(finalists[0].bank) for judge in judges), strict=True)
-        log.info(f"choosing among {len(finalists)} sources × {len(ways)} uses on {len(labels)} images")
-        scores = [np.array([[judge.score(t.bank, use) for use in ways] for t in finalists]) for judge in judges]
+        banks = [trial.bank(size) for trial in finalists]
+        judges, ways = self.judges(banks[0].labels), uses(self.k, thorough=True)
+        plain, bases = zip(*(judge.base(banks[0]) for judge in judges), strict=True)
+        log.info(f"choosing among {len(finalists)} sources × {len(ways)} uses on {len(banks[0].labels)} images")
+        scores = [np.array([[judge.score(bank, use) for use in ways] for bank in banks]) for judge in judges]
         choice = choose(judges, scores, bases)
         by_use = [
             [[expected(judge, one - base, base) for one in of_trial] for of_trial in mine]
