@@ -30,6 +30,7 @@ from benchmarks.forecast import dumps, open_encoder, sample  # noqa: E402
 from onesdaug import Augmenter  # noqa: E402
 from onesdaug.analysis.faithfulness import Faithfulness  # noqa: E402
 from onesdaug.analysis.faithfulness import measure as measure_views  # noqa: E402
+from onesdaug.augment.operator import default_preset  # noqa: E402
 from onesdaug.common.progress import shown, track  # noqa: E402
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402
@@ -153,7 +154,8 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     whole = load_split("miniimagenet", "val", cache=args.cache / "images")
     part = sample(whole, args.per_class, np.random.default_rng(0))
     encoder = open_encoder(args.encoder, args.device)
-    augmenter = Augmenter.from_pretrained(args.model, preset=args.preset, device=args.device)
+    preset = args.preset or default_preset(args.model)
+    augmenter = Augmenter.from_pretrained(args.model, preset=preset, device=args.device)
 
     with shown():
         points = curve(augmenter, part, encoder, args.levels, args.k, seed=args.seed)

@@ -53,6 +53,7 @@ def cold(photo: Image.Image, runs: int = 3) -> float:
         photo.save(file)
         for number in range(runs):
             command = [sys.executable, "-m", "onesdaug", "augment", str(file), "-o", f"{folder}/{number}", "--k", "1"]
+            command += ["--preset", "pocket"]
             began = time.perf_counter()
             subprocess.run(
                 command, check=True, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT / "src")}

@@ -35,7 +35,7 @@ def views_of(source: str, dtype: str) -> Views:
     """As `resolve_views`, in a precision of one's own."""
     if source in ("crop-flip", "shape"):
         return resolve_views(source)
-    augmenter = Augmenter.from_pretrained(source, dtype=dtype, batch_size=12)
+    augmenter = Augmenter.from_pretrained(source, preset=source, dtype=dtype, batch_size=12)
     return Views(augmenter, source, augmenter.device)
 
 

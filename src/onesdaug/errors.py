@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def how_to_install(extra: str) -> str:
+    """The command for an optional part; until there is a release, the parts come from a clone."""
+    return f"pip install '.[{extra}]' in a clone of onesdaug (which is not on PyPI yet)"
+
+
 class OnesdaugError(Exception):
     """Base of everything this package raises on purpose; its text is meant to be shown as it is."""
 

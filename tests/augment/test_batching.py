@@ -62,7 +62,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
         monkeypatch.setattr(module, name, counting)
 
-    count(kornia.geometry.transform, "homography_warp")
+    count(kornia.geometry.transform, "warp_grid")
     count(fit, "interpolate")
     count(stages, "to_square")
     count(stages, "normal")
@@ -76,7 +76,7 @@ def test_a_batch_of_one_geometry_is_one_call_each(mode, calls: Counter[str]) -> 
     aug.tensors(torch.rand(9, 3, 20, 30), k=3)
     noisy = 1 + int((aug.table.s > 0).sum())
     # resized to the canvas and back; squares of the tweaked rows and of the originals
-    assert calls == {"homography_warp": 1, "interpolate": 2, "to_square": 2, "from_square": 1, "normal": noisy}
+    assert calls == {"warp_grid": 1, "interpolate": 2, "to_square": 2, "from_square": 1, "normal": noisy}
 
 
 def test_mixed_sizes_cost_one_call_per_canvas_shape(calls: Counter[str]) -> None:
@@ -85,7 +85,7 @@ def test_mixed_sizes_cost_one_call_per_canvas_shape(calls: Counter[str]) -> None
     for mode, shapes in (("squash", 1), ("pad", 1), ("crop", 3)):
         calls.clear()
         Augmenter(Coarse(), CONFIG.model_copy(update={"fit": mode}), batch_size=64).run(rows)
-        assert (calls["homography_warp"], calls["to_square"]) == (shapes, 2 * shapes)
+        assert (calls["warp_grid"], calls["to_square"]) == (shapes, 2 * shapes)
 
 
 def test_the_device_is_waited_for_once_however_many_batches() -> None:
@@ -128,3 +128,17 @@ def test_psi_as_rows_and_as_objects_are_the_same() -> None:
     assert np.allclose(together, [p.homography(a) for p, a in zip(psis, aspects, strict=True)], atol=1e-12)
     x = torch.rand(50, 3, 8, 8)
     assert torch.equal(warp(x, rows, aspects=aspects), warp(x, psis, aspects=aspects))
+
+
+def test_large_pictures_at_their_own_size_go_one_at_a_time(
+    monkeypatch: pytest.MonkeyPatch, calls: Counter[str]
+) -> None:
+    """Their memory would grow with the batch; the views are the same."""
+    rows = [Row(make_image(0, (40, 30)), k) for k in range(1, 5)]
+    aug = Augmenter(None, CONFIG)
+    together = aug.run(rows)
+    assert calls["warp_grid"] == 1
+    monkeypatch.setattr(operator, "_NATIVE_PIXELS", 2500)
+    apart = aug.run(rows)
+    assert calls["warp_grid"] == 1 + 2
+    assert all(np.array_equal(a.image, b.image) for a, b in zip(together, apart, strict=True))

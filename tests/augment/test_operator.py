@@ -13,7 +13,7 @@ from PIL import Image
 
 from onesdaug import AugmentConfig, Augmenter, Schedule, ShapeTweak
 from onesdaug.augment.config import PRESETS, preset
-from onesdaug.augment.operator import Row, default_preset
+from onesdaug.augment.operator import Row, default_preset, faithful_preset
 from onesdaug.augment.shape import warp
 from onesdaug.common.registry import GENERATORS
 from onesdaug.data.pixels import to_tensor
@@ -262,11 +262,13 @@ def test_a_model_brings_its_preset(tiny_sd: Path, tmp_path: Path) -> None:
     if "pocket-imagenet" not in GENERATORS:
         del models["pocket-imagenet"]
     assert {name: default_preset(name) for name in models} == models
+    shown = {name: "pocket-faithful" if own.startswith("pocket") else own for name, own in models.items()}
+    assert {name: faithful_preset(name) for name in models} == shown  # what one looks at shows what the picture shows
     default = Augmenter.from_pretrained(device="cpu")
-    assert default.config == preset("pocket") and default.side == 96
+    assert default.config == preset("pocket-faithful") and default.side == 96
     assert Augmenter.from_pretrained("pocket", preset="pocket-fast", device="cpu").config == preset("pocket-fast")
     off = Augmenter.from_pretrained("pocket", ip_adapter=False, device="cpu").config
-    assert off == preset("pocket", condition=False)
+    assert off == preset("pocket-faithful", condition=False)
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------

@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from onesdaug import ShapeTweak
 from onesdaug.augment.seeds import stream
 from onesdaug.augment.shape import Psi, warp
+from onesdaug.errors import ConfigError
 
 tweaks = st.builds(
     ShapeTweak,
@@ -110,10 +110,18 @@ def test_one_setting_never_moves_anothers_draw() -> None:
     "bad", [{"rotate": -1}, {"stretch": 1.0}, {"perspective": 0.25}, {"border": "wrap"}, {"x": 1}]
 )
 def test_impossible_settings_are_refused(bad) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ConfigError):
         ShapeTweak(**bad)
 
 
 def test_wrong_number_of_psi() -> None:
     with pytest.raises(ValueError, match="2 images need as many psi, got 1"):
         warp(picture(2), [Psi()])
+
+
+def test_strips_of_a_large_picture_are_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    images = torch.rand(2, 3, 61, 47, generator=torch.Generator().manual_seed(0))
+    psis = ShapeTweak().draw([np.random.default_rng(i) for i in range(2)])
+    whole = warp(images, psis)
+    monkeypatch.setattr("onesdaug.augment.shape._STRIP", 500)
+    assert torch.equal(warp(images, psis), whole)

@@ -9,12 +9,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from PIL import Image
 from typer.testing import CliRunner, Result
 
 from onesdaug import cli
+from onesdaug.augment.presets import purpose
+from onesdaug.jobs import sheet as sheets
 from tests.conftest import make_image
 from tests.data.test_images import png_claiming
 from tests.jobs.fake import contents
@@ -319,3 +322,41 @@ def test_speed_options_reach_the_model_or_are_refused(
     ):
         failed = augment(*(common if wrong[0] != "--model" else common[:1]), "-o", tmp_path / "none", *wrong)
         assert isinstance(failed.exception, ConfigError) and reason in str(failed.exception)
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "ascii"])
+def test_terminals_that_know_few_signs_and_names_that_command_them(tmp_path: Path, encoding: str) -> None:
+    folder = tmp_path / "\x1b]0;mine\x07→"
+    folder.mkdir()
+    make_image(0).save(folder / "\x1b[2Ja.png")
+    (folder / "\x1b[31mb.png").write_text("no image")
+    environment = {**os.environ, "PYTHONIOENCODING": encoding, "LC_ALL": "C"}
+    call = [*PROGRAM, "augment", str(folder), "-o", str(folder / "out"), "--model", "shape"]
+    done = subprocess.run(call, env=environment, capture_output=True, check=False)
+    assert done.returncode == 1 and b"3 views made" in done.stdout, done.stderr
+    assert encoding == "ascii" or b"->" in done.stdout  # click takes ASCII for a mistake, and writes UTF-8
+    assert b"Traceback" not in done.stderr and b"\x1b" not in done.stdout + done.stderr
+    assert b"\\x1b[31mb.png" in done.stderr
+    shown = subprocess.run([*PROGRAM, "augment", "--help"], env=environment, capture_output=True, check=False)
+    assert shown.returncode == 0 and b"Eta" in shown.stdout
+
+
+def test_the_first_command_draws_what_the_picture_shows_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    titles: list[list[str]] = []
+
+    def drawn(*given: Any) -> Image.Image:
+        titles.append(given[2].split(" · ")[:2])
+        return draw(*given)
+
+    draw = sheets.draw_sheet
+    monkeypatch.setattr(sheets, "draw_sheet", drawn)
+    make_image(0, (48, 36)).save(tmp_path / "cat.png")
+    common = [tmp_path / "cat.png", "--sheet", "--k", 1, "--device", "cpu"]
+    told = augment(*common, "-o", tmp_path / "v").stderr
+    assert f"pocket, preset {purpose('pocket-faithful')}: dpm++, noise level 0.7 " in told
+    told = augment(*common, "-o", tmp_path / "w", "--preset", "pocket", "--steps", 2).stderr
+    assert f"preset {purpose('pocket')}, changed: dpm++" in told
+    assert titles == [["pocket", "preset pocket-faithful"], ["pocket", "preset pocket, changed"]]
+    assert [rows_of(tmp_path / name)[0]["noise_level"] for name in "vw"] == [0.7, 0.85]

@@ -12,8 +12,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from onesdaug.cli.doctor import doctor
+from onesdaug.common.hub import GIGABYTES
 from onesdaug.common.registry import GENERATORS
+from onesdaug.errors import WeightsMissing
+from onesdaug.generators.load import load_generator
 from onesdaug.generators.pocket import Pocket
+from onesdaug.generators.sd.files import REPO
 
 app = typer.Typer()
 app.command()(doctor)
@@ -24,7 +28,13 @@ def test_nothing_there_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch, tmp_p
     monkeypatch.setenv("HF_HOME", str(tmp_path))
     shown = CliRunner().invoke(app, []).output
     assert "set ONESDAUG_DATA or pass --root ROOT" in shown
-    assert "hf download h94/IP-Adapter" in shown
+    assert "hf download llava-hf/llava-1.5-7b-hf" in shown
+    with pytest.raises(WeightsMissing) as caught:  # the same command as where the weights are missed, and its size
+        load_generator("sd15", device="cpu")
+    (command,) = [line.strip() for line in str(caught.value).splitlines() if "snapshot_download" in line]
+    size = GIGABYTES[REPO]
+    assert f"missing, {size} GB: {command}" in shown and f"({size} GB)" in str(caught.value)
+    assert "models/ip-adapter_sd15.safetensors" in shown and "hf download h94" not in shown
     assert "image-net.org" in shown
 
 

@@ -110,3 +110,22 @@ def test_mistakes_are_explained(folder: Path, bank: Path, tmp_path: Path) -> Non
         found = error(*arguments)
         assert isinstance(found, kind)
         assert text in str(found)
+
+
+def test_a_random_part_of_each_class(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "part.safetensors"
+    arguments = ["embed", str(folder), "--encoder", "convnet", "-o", str(out), "--device", "cpu", "--per-class"]
+    result = runner.invoke(app, [*arguments, "5"], catch_exceptions=False)
+    assert "30 images of 6 classes" in result.output
+    with pytest.raises(DataError, match="13 images of each class asked for, one class has 12"):
+        runner.invoke(app, [*arguments, "13"], catch_exceptions=False)
+
+
+def test_splits_are_not_embedded_as_classes(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "test").symlink_to(folder)
+    arguments = ["embed", str(tmp_path / "own"), "--encoder", "convnet", "-o", str(tmp_path / "b"), "--device", "cpu"]
+    with pytest.raises(DataError, match=r"holds splits \(test\), not classes: choose one with --split"):
+        runner.invoke(app, arguments, catch_exceptions=False)
+    result = runner.invoke(app, [*arguments, "--split", "test"], catch_exceptions=False)
+    assert "72 images of 6 classes" in result.output

@@ -6,9 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from onesdaug.cli.fewshot import app
+from onesdaug.cli.report import app as report_app
+from onesdaug.errors import ConfigError
 from onesdaug.fewshot.bank import FeatureBank
 from tests.analysis.test_explain import make_bank
 
@@ -62,3 +65,44 @@ def test_nothing_to_explain_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "own.safetensors"
     bank.save(path)
     assert "Nothing to explain" in evaluate(path, "--support-views", "0", "--query-views", "0", "--explain")
+
+
+def test_the_baseline_that_was_given_is_explained_against(tmp_path: Path) -> None:
+    """Against a bank with the same views there is nothing between them, though both help against no views."""
+    path, same = tmp_path / "own.safetensors", tmp_path / "same.safetensors"
+    make_bank("own").save(path)
+    make_bank("own").save(same)
+    alone = evaluate(path, "--shot", "1", "--explain")
+    assert "Views helped" in alone and "called before" not in alone
+    text = evaluate(path, "--shot", "1", "--explain", "--baseline", str(same))
+    assert "Views made no clear difference" in text and "% with same.safetensors (" in text
+    assert "Views behind the support brought 0.00" in text.replace("+0.00", "0.00")
+    assert "What is called before is same.safetensors" in text
+    oracle = replace(make_bank("own").info, views={"source": "oracle", "k": 1})
+    FeatureBank(make_bank("own").features[:, :1], make_bank("own").labels, oracle).save(same)
+    assert "Nothing to explain" in evaluate(path, "--shot", "1", "--explain", "--baseline", str(same))
+
+
+def test_outputs_by_their_endings(tmp_path: Path) -> None:
+    path = tmp_path / "own.safetensors"
+    make_bank("own", 3).save(path)
+    for ending in ("json", "csv", "tex"):
+        evaluate(path, "--shot", "1", "-o", str(tmp_path / f"a.{ending}"), "--plot", str(tmp_path / "a.svg"))
+    (mean,) = {
+        f"{100 * cell['accuracy']['mean']:.2f}" for cell in json.loads((tmp_path / "a.json").read_text())["cells"][1:]
+    }
+    assert mean in (tmp_path / "a.csv").read_text() and (tmp_path / "a.csv").read_text().startswith("source,table,row")
+    assert mean in (tmp_path / "a.tex").read_text() and r"\toprule" in (tmp_path / "a.tex").read_text()
+    svg = (tmp_path / "a.svg").read_text()
+    assert svg.startswith("<svg xmlns") and "var(--" not in svg and "1-shot, 3 support, 3 query views" in svg
+    evaluate(path, "--curve", "--plot", str(tmp_path / "curve.svg"))
+    curve = (tmp_path / "curve.svg").read_text()
+    assert "views per image" in curve and "5-shot, 2 views" in curve and "1-shot, baseline" in curve
+    shown = runner.invoke(report_app, [str(tmp_path / "a.json"), "-o", str(tmp_path / "page.html")])
+    assert shown.exit_code == 0 and mean in (tmp_path / "page.html").read_text()
+
+
+@pytest.mark.parametrize("wrong", [["-o", "x.xlsx"], ["-o", "x"], ["--plot", "x.png"]])
+def test_other_endings_are_refused_before_anything_is_computed(tmp_path: Path, wrong: list[str]) -> None:
+    result = runner.invoke(app, ["evaluate", str(tmp_path / "none"), *wrong])
+    assert isinstance(result.exception, ConfigError) and wrong[1] in str(result.exception)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import re
+import shlex
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args
@@ -14,7 +17,7 @@ from typer.testing import CliRunner, Result
 
 from onesdaug import cli
 from onesdaug.augment.config import AugmentConfig
-from onesdaug.augment.presets import PRESETS
+from onesdaug.augment.presets import PRESETS, PURPOSES, purpose
 from onesdaug.augment.shape import ShapeTweak
 from onesdaug.cli.augment import CONFIG, TWEAK
 from onesdaug.cli.options import From, options, spelling
@@ -127,8 +130,8 @@ def test_help_names_everything_there_is() -> None:
     from onesdaug.generators.pocket.recipe import RECIPES
 
     for command in (["augment"], ["bench"], ["fewshot", "embed"]):
-        shown = help_of(*command)
-        assert all(f" {name}," in shown or f" {name}." in shown for name in PRESETS), command
+        shown = " ".join(re.sub("[│|]", " ", help_of(*command)).split())
+        assert set(PURPOSES) >= {*PRESETS} and all(purpose(name) in shown for name in PRESETS), command
     assert set(get_args(RecipeName)) == {*RECIPES, "smoke"}
     tables = {
         ("augment",): (GENERATORS, SOLVERS), ("bench",): (GENERATORS,), ("study", "run"): (GENERATORS,),
@@ -159,9 +162,38 @@ def test_commands_of_before_are_still_understood(command: list[str], old: list[s
 
 @pytest.mark.parametrize(
     ("words", "wanted"),
-    [("onesdaug fewsh", "fewshot"), ("onesdaug augment --noise-l", "--noise-level"), ("onesdaug x y", "")],
-)
-def test_a_shell_completes_commands_and_flags(words: str, wanted: str) -> None:
+    [
+        ("onesdaug fewsh", "fewshot"), ("onesdaug augment --noise-l", "--noise-level"), ("onesdaug x y", ""),
+        ("onesdaug augment --preset pocket-fai", "pocket-faithful"), ("onesdaug pope --preset vl", "vlm"),
+        ("onesdaug augment --solver ddpm-", "ddpm-ancestral"), ("onesdaug bench --model sd", "sd15"),
+        ("onesdaug study run --model sh", "shape"), ("onesdaug study run abl", "ablation"),
+        ("onesdaug fewshot train --head fe", "feat"), ("onesdaug fewshot evaluate --head meta", "meta-baseline"),
+        ("onesdaug fewshot train --recipe rel", "released"), ("onesdaug generator train --recipe sm", "smoke"),
+        ("onesdaug fewshot embed --encoder res", "res12"), ("onesdaug augment --fit cr", "crop"),
+    ],
+)  # fmt: skip
+def test_a_shell_completes_commands_flags_and_names(words: str, wanted: str) -> None:
     asked = {"_ONESDAUG_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     result = CliRunner().invoke(cli.app, [], prog_name="onesdaug", env=asked)
     assert not isinstance(result.exception, ImportError) and wanted in result.output
+
+
+def commands() -> Iterator[tuple[list[str], Any]]:
+    for name in cli.COMMANDS:
+        found = typer.main.get_command(importlib.import_module(f"onesdaug.cli.{name}").app)
+        if hasattr(found, "commands"):
+            yield from (([name, inner], command) for inner, command in found.commands.items())
+        else:
+            yield [name], found
+
+
+@pytest.mark.parametrize(("names", "command"), [*commands()])
+def test_every_help_has_two_examples_that_are_understood(names: list[str], command: Any) -> None:
+    title, *lines = (command.epilog or "").split("\n\n")
+    assert title == "Examples:" and len(lines) >= 2
+    for line in lines:
+        program, *words = shlex.split(line.partition(" | ")[0])
+        assert [program, *words[: len(names)]] == ["onesdaug", *names]
+        assert command.make_context(line, words[len(names) :])  # parsed, not run
+    shown = " ".join(help_of(*names).split())
+    assert all(line in shown for line in lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,13 @@ from typer.testing import CliRunner, Result
 from onesdaug.cli import app
 from onesdaug.common import progress
 from tests.conftest import make_image
+
+STUDY = """kind = "demo"
+title = "mine"
+paper = "none"
+about = "A demo without banks."
+banks = "nothing"
+"""
 
 
 @pytest.fixture
@@ -39,6 +47,23 @@ def test_augment_and_embed(folder: Path, tmp_path: Path) -> None:
     done = call("fewshot", "embed", folder / "val", "--encoder", "convnet", "-o", bank, "--device", "cpu")
     assert done.exit_code == 0 and " s] decoding: " in done.stderr and " s] embedding: " in done.stderr
     assert done.stdout.splitlines() == [f"{bank}: 9 images of 3 classes, 0 views each, d = 64"]
+    scored = call("fewshot", "evaluate", bank, "--way", 3, "--query", 2, "--shot", 1, "--episodes", 20000)
+    assert scored.exit_code == 0 and "scoring episodes: " in scored.stderr and "rows/s, about" in scored.stderr
+
+
+def test_views_tell_their_rate_before_the_first_chunk_is_done(folder: Path, tmp_path: Path) -> None:
+    options = ["--encoder", "convnet", "--views", "pocket", "--k", 1, "--device", "cpu", "-o", tmp_path / "bank"]
+    done = call("fewshot", "embed", folder / "val", *options)
+    assert done.exit_code == 0, done.output
+    assert re.search(r"embedding: 0 of 9 images, [\d.]+ images/s, about \d+ s left", done.stderr)
+    made = call("augment", folder / "val", "-r", "--k", 1, "--device", "cpu", "-o", tmp_path / "views")
+    assert made.exit_code == 0 and re.search(r"0 of 9 views, [\d.]+ views/s, about \d+ s left", made.stderr)
+
+
+def test_a_study_is_named_while_it_is_run(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(STUDY)
+    done = call("study", "run", tmp_path / "mine.toml", "--model", "shape", "-o", tmp_path / "out", "--device", "cpu")
+    assert "study mine: 0 of 1 studies, none done yet" in done.stderr
 
 
 def test_train(folder: Path, tmp_path: Path) -> None:

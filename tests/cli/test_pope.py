@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -22,7 +23,7 @@ from onesdaug.errors import ConfigError, DataError, WeightsMissing
 from onesdaug.vlm.local import LocalModel
 from onesdaug.vlm.score import load_summary
 from onesdaug.vlm.transcript import NAME
-from tests.vlm.server import good, refuse, serving
+from tests.vlm.server import completion, good, refuse, say, serving
 from tests.vlm.tiny import save_llava, save_questions
 
 SECRET = "sk-not-for-your-eyes-0123456789"
@@ -75,9 +76,10 @@ def test_from_images_and_questions_to_every_file(common: list[object], tmp_path:
     for method in ("plain", "vcd"):
         for decoding in ("greedy", "sample"):
             assert [r.k for r in summary.pick(method=method, decoding=decoding, parser="official")] == [0, 1, 2, 3, 4]
-    shown = [line.split() for line in result.stdout.splitlines() if "│" in line]
-    assert [(line[1], line[3], line[5]) for line in shown][:2] == [("plain", "greedy", "0"), ("plain", "greedy", "1")]
-    assert all(line[3] in ("greedy", "sample") for line in shown)  # the decoding beside every number
+    shown = [line.split("│")[1].strip().split(", ") for line in result.stdout.splitlines() if "│" in line]
+    assert shown[:2] == [["plain", "greedy", "K=0"], ["plain", "greedy", "K=1"]]
+    assert all(decoding in ("greedy", "sample") for _, decoding, _ in shown)  # the decoding beside every number
+    assert max(map(len, result.stdout.splitlines())) <= 100
     assert "POPE questions" in result.stdout and "parser official" in result.stdout
 
 
@@ -252,6 +254,60 @@ def test_an_endpoint_with_troubles(remote: list[object], tmp_path: Path) -> None
     assert SECRET not in result.output
 
 
+def test_a_hostile_endpoint_gets_nothing_written(remote: list[object], tmp_path: Path) -> None:
+    """It repeats the key wherever it can, and nests what nobody can read; each costs its own question."""
+    out, coded = tmp_path / "out", base64.b64encode(f"me:{SECRET}".encode()).decode()
+    plan = {
+        1: say(completion(f"Yes {SECRET} {coded}")),
+        2: say(completion(None, reason=SECRET)),
+        3: say({"choices": [{"message": {"content": None, "refusal": [coded]}}]}),
+        4: say(b"[" * 100_000),
+        5: refuse(400, f"{SECRET.upper()} {coded}"),
+        6: say({"choices": [{"message": {"content": SECRET}, "logprobs": SECRET}]}),
+    }
+    with serving(lambda n: plan.get(n, good)) as server:
+        arguments = ["--endpoint", server.url, "--k", 0, "--retries", 0, "--decoding", "greedy", "-o", out]
+        result = run(*remote, *arguments)
+    assert result.exit_code == 1 and "4 questions have replies that failed" in result.stderr
+    assert load_summary(out).rows[0].metrics.n == 8
+    for text in [result.output, *(file.read_text() for file in out.rglob("*") if file.is_file())]:
+        assert SECRET not in text and SECRET.upper() not in text and coded[8:40] not in text
+
+
+def test_questions_whose_name_is_no_text(tmp_path: Path) -> None:
+    pictures, file = save_questions(tmp_path)
+    (tmp_path / "my_vlm.py").write_text("def answer(images, questions):\n    return ['yes'] * len(images)\n")
+    odd = file.rename(tmp_path / os.fsdecode(b"q\xff.json"))
+    function = f"{tmp_path / 'my_vlm.py'}:answer"
+    result = run("--images", pictures, "--questions", odd, "--vlm", function, "--k", 0, "-o", tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    assert load_summary(tmp_path / "out").questions["file"].endswith("q?.json")
+
+
+def test_names_no_system_takes_are_one_line_and_pipes_do_not_hang(tmp_path: Path) -> None:
+    """As users meet it: the whole program, because what it catches last is its own."""
+    pictures, file = save_questions(tmp_path)
+    (tmp_path / "my_vlm.py").write_text("def one(images, questions):\n    return ['yes'] * len(images)\n")
+    os.mkfifo(tmp_path / "pipe.py")
+    long, code = "x" * 5000, "from onesdaug.cli import main; main()"
+    ask = {"--images": pictures, "--questions": file, "--vlm": "my_vlm.py:one", "--k": 0, "-o": "out"}
+    for wrong in ({"-o": long}, {"--vlm": long}, {"--vlm": f"{long}.py:a"}, {"--vlm": "pipe.py:a"}, {"-o": "pipe.py"}):
+        words = [str(word) for pair in {**ask, **wrong}.items() for word in pair]
+        command = [sys.executable, "-c", code, "pope", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 2 and "Traceback" not in done.stderr
+        assert done.stderr.splitlines()[-1].startswith("error: "), done.stderr
+        assert str(next(iter(wrong.values())))[:100].removesuffix(":a") in done.stderr.splitlines()[-1]
+
+
+def test_a_function_named_like_an_emoji_keeps_its_name(tmp_path: Path) -> None:
+    pictures, file = save_questions(tmp_path)
+    (tmp_path / "my_vlm.py").write_text("def one(images, questions):\n    return ['yes'] * len(images)\n")
+    function = f"{tmp_path / 'my_vlm.py'}:one"
+    result = run("--images", pictures, "--questions", file, "--vlm", function, "--k", 0, "-o", tmp_path / "out")
+    assert "my_vlm.py:one: 12 of 12 questions to ask" in result.stderr
+
+
 def test_kill_dash_nine_and_resume(remote: list[object], tmp_path: Path) -> None:
     """A process killed in the middle of a question; the second one asks only what is missing."""
     out = tmp_path / "out"
@@ -278,7 +334,7 @@ def test_kill_dash_nine_and_resume(remote: list[object], tmp_path: Path) -> None
         assert len(server.requests) == 6 + 7
     rows = rows_of(out)
     assert [row["question_id"] for row in rows[1:]] == list(range(1, 13))
-    assert re.search(r"plain\s+│\s+greedy\s+│\s+0", done.stdout)
+    assert re.search(r"plain, greedy, K=0\s+│", done.stdout)
 
 
 def test_who_is_asked_and_who_draws() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from pathlib import Path
 
 import click.testing
@@ -64,3 +66,43 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     assert f"{tmp_path / 'folder'} cannot be written" in refused(tmp_path, "-o", tmp_path / "folder")
     assert not list(tmp_path.glob("*.tmp")) and not list(tmp_path.glob(".*.tmp"))
+
+
+@pytest.mark.parametrize("damage", ["cut early", "not text", "pipe", "another version", "nested"])
+def test_one_that_cannot_be_read_is_named_and_the_rest_written(tmp_path: Path, damage: str) -> None:
+    example.pope().save(tmp_path)
+    broken, page = tmp_path / "broken.json", tmp_path / "report.html"
+    texts = {"cut early": b'{"st', "not text": b'\xff\xfe{"study": 1}', "another version": b'{"study": "grid"}',
+             "nested": b'{"study": ' + b"[" * 50_000}  # fmt: skip
+    if damage == "pipe":
+        os.mkfifo(broken)
+    else:
+        broken.write_bytes(texts[damage])
+    shown = call(tmp_path, "-o", page)
+    assert shown.exit_code == 2 and str(broken) in shown.stderr and "POPE" in page.read_text(encoding="utf-8")
+
+
+def test_files_by_name_from_several_folders(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    example.write(first)
+    example.pope().save(second)
+    files = [first / example.qualitative().file, second / example.pope().file]
+    shown = call(*files, "-o", tmp_path / "report.html")
+    assert shown.exit_code == 0, shown.output
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "cannot be shown" not in text and "POPE" in text
+    (second / "other.json").write_text("{}")
+    assert "is not a study's result" in refused(second / "other.json", "-o", tmp_path / "x.html")
+
+
+def test_markdown_holds_no_tags_of_others(tmp_path: Path) -> None:
+    evil = "` <script>alert(1)</script> <img src=x onerror=y> `"
+    path = example.pope().save(tmp_path)
+    found = json.loads(path.read_text(encoding="utf-8"))
+    found |= {"tag": evil, "title": evil, "about": evil, "notes": [evil], "paper": evil}
+    found["made"] |= {"command": evil, "machine": {evil: evil}, "data": {evil: evil}}
+    path.write_text(json.dumps(found), encoding="utf-8")
+    document = tmp_path / "results.md"
+    assert call(tmp_path, "-o", tmp_path / "report.html", "--markdown", document).exit_code == 0
+    written = document.read_text(encoding="utf-8")
+    assert "<script" not in written and "<img" not in written and "script>" in written

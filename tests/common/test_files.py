@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from onesdaug.common.files import HIDDEN, whole_file, whole_folder, write_text
+from onesdaug.common.files import HIDDEN, check_plain_file, sha256_of, whole_file, whole_folder, write_text
+from onesdaug.errors import DataError
 
 
 def names(folder: Path) -> list[str]:
@@ -62,3 +63,17 @@ def test_a_folder_replaces_another_as_a_whole(tmp_path: Path) -> None:
         (temporary / "half").write_text("")
         raise KeyboardInterrupt
     assert names(path) == ["new"] and names(tmp_path) == ["model"]
+
+
+def test_a_pipe_is_told_before_it_is_opened(tmp_path: Path) -> None:
+    pipe, folder, link = tmp_path / "pipe", tmp_path / "folder", tmp_path / "link"
+    os.mkfifo(pipe)
+    folder.mkdir()
+    link.symlink_to(pipe)
+    for there in (pipe, folder, link):
+        with pytest.raises(DataError, match=f"{there.name} is not a plain file"):
+            check_plain_file(there)
+        assert sha256_of(there) == ""
+    (tmp_path / "file").write_text("a")
+    for fine in (tmp_path / "file", tmp_path / "none", tmp_path / ("x" * 5000), tmp_path / "a\0b"):
+        check_plain_file(fine)

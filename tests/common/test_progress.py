@@ -9,7 +9,7 @@ import time
 import pytest
 
 from onesdaug.common import progress as channel
-from onesdaug.common.progress import log, progress, shown
+from onesdaug.common.progress import log, partly, printable, progress, shown, track
 
 
 @pytest.fixture
@@ -89,3 +89,48 @@ def test_bars_on_a_terminal_leave_messages_whole(monkeypatch: pytest.MonkeyPatch
 def test_messages_hold_only_characters(caplog: pytest.LogCaptureFixture) -> None:
     log.warning("cannot read %s", "name-\udc80.png")
     assert caplog.messages == ["cannot read name-?.png"]
+
+
+@pytest.mark.parametrize(
+    ("name", "shown_as"),
+    [
+        ("\x1b]0;mine\x07.png", "\\x1b]0;mine\\x07.png"),
+        ("a\rb\x9bc\u202egnp", "a\\rb\\x9bc\\u202egnp"),
+        ("größer →\tb\n", "größer →\tb\n"),
+        ("\udcff", "?"),
+    ],
+)
+def test_names_cannot_command_the_terminal(name: str, shown_as: str) -> None:
+    assert printable(name) == shown_as
+
+
+def test_the_rate_is_known_before_the_first_is_done(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    with shown(), progress(10, "images", "embedding", parts=4) as bar:
+        partly(2)
+        line = wait_for("left", told).splitlines()[-1]
+        assert line.startswith("embedding: 0 of 10 images, ") and " images/s, about" in line
+        assert (bar.done, bar.begun) == (0, 0.5)
+        with progress(3, "steps"):  # a loop that did not ask for parts is told none
+            partly(1)
+        bar.advance()
+        assert (bar.done, bar.begun) == (1, 0.0)
+    partly(1)  # nobody listens: nothing happens
+
+
+def test_each_item_is_named_while_it_is_at_work(quick: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", told)
+    with shown():
+        for name in track(["main", "grid"], "studies", lambda name: f"study {name}"):
+            wait_for(f"study {name}: ", told)
+    assert "study main: 0 of 2 studies, none done yet" in told.getvalue() and "study grid: 1 of 2" in told.getvalue()
+
+
+def test_what_came_before_the_work_is_not_in_the_rate() -> None:
+    with progress(10, "steps") as bar:
+        time.sleep(0.2)
+        bar.advance(0, skipped=5)
+        bar.advance()
+        assert bar.rate > 1 / 0.2

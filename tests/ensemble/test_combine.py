@@ -84,6 +84,23 @@ def test_vote_tie_survives_bfloat16() -> None:
     assert vote(p, equal_votes(p)).bfloat16().argmax(-1).item() == 2
 
 
+@pytest.mark.parametrize("broken", [float("nan"), float("inf")])
+@pytest.mark.parametrize("name", ["embedding", "logits", "probs", "vote"])
+def test_what_is_no_number_is_no_vote_either(name: str, broken: float) -> None:
+    outputs = torch.tensor([[[1.0, 2.0, 3.0]] * 3] * 2)
+    outputs[1, 2, 0] = broken
+    weights = equal_votes(outputs)
+    got = COMBINE[name](outputs, weights)
+    assert got[0].isfinite().all() and not got[1].isfinite().all()
+    weights[:, 2] = 0.0  # unless that view was dropped
+    assert COMBINE[name](outputs, weights).isfinite().all()
+
+
+def test_a_broken_row_does_not_make_scores_of_the_others_probabilities() -> None:
+    outputs = torch.tensor([[[0.2, 0.8]], [[float("nan"), 0.5]]])
+    assert torch.equal(probabilities(outputs)[0], outputs[0])
+
+
 def test_one_column_is_refused() -> None:
     with pytest.raises(ConfigError, match="one column per class"):
         vote(torch.zeros(1, 3, 1), HALF)

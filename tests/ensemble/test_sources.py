@@ -9,8 +9,9 @@ import pytest
 import torch
 from PIL import Image
 
+from onesdaug.augment.config import preset
 from onesdaug.data.pixels import to_pil, to_tensor
-from onesdaug.ensemble.sources import ViewSource, as_source, row_seeds
+from onesdaug.ensemble.sources import ViewSource, as_source, find_views, row_seeds
 from onesdaug.ensemble.traditional import CropFlip, Traditional
 from onesdaug.errors import ConfigError
 
@@ -185,3 +186,8 @@ def test_wrong_shape_is_named() -> None:
 def test_not_a_source(bad: object) -> None:
     with pytest.raises(ConfigError, match="cannot make views"):
         as_source(bad)
+
+
+def test_a_generator_by_name_draws_for_accuracy_unless_told() -> None:
+    assert find_views("pocket", device="cpu").config == preset("pocket")
+    assert find_views("pocket", "pocket-faithful", device="cpu").config == preset("pocket-faithful")

@@ -12,6 +12,7 @@ import torch
 from typer.testing import CliRunner
 
 from benchmarks import demo_bank
+from onesdaug.augment.presets import purpose
 from onesdaug.cli import app
 from onesdaug.data.samples import CREDITS
 from onesdaug.errors import ConfigError, DataError
@@ -70,12 +71,12 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
-def run(images: list[Path], out: Path, banks: Path) -> tuple[int, str, str]:
-    """As `make demo` does, with geometric views: exit code, what was printed, and the page."""
+def run(images: list[Path], out: Path, banks: Path, model: str = "shape") -> tuple[int, str, str]:
+    """As `make demo` does, with geometric views unless told: exit code, what was printed, and the page."""
     mine = out.parent / "demo.toml"
     text = (files("onesdaug.studies") / "demo.toml").read_text(encoding="utf-8")
     mine.write_text(text.replace('"artifacts/demo"', f'"{banks}"'))
-    options = ["--episodes", "40", "--generator", "shape", "--device", "cpu"]
+    options = ["--episodes", "40", "--generator", model, "--device", "cpu"]
     chosen = [word for image in images for word in ("--images", str(image))]
     shown = CliRunner().invoke(app, ["study", "run", str(mine), "-o", str(out), *options, *chosen])
     return shown.exit_code, shown.output, (out / "report.html").read_text(encoding="utf-8")
@@ -205,3 +206,14 @@ def test_the_embedded_banks_are_what_their_card_says() -> None:
     assert not any(path in json.dumps(card) for path in ("/tmp", "/work", "/home", "/root"))
     found = evaluate_folder(BANKS, TASK)
     assert found.problems == [] and {cell.classifier for cell in found.cells} == set(card["heads"])
+
+
+def test_the_views_behind_the_numbers_are_shown_too(photo: Path, tmp_path: Path, banks: Path) -> None:
+    code, printed, page = run([photo], tmp_path / "out", banks, model="pocket")
+    assert code == 0, printed
+    assert page.count("data:image/jpeg") == 2 * (2 + K)  # original, tweaked and views, of both presets
+    told = ["the views to look at", "the views behind the numbers of pocket"]
+    assert all(text in page for text in [*told, purpose("pocket"), purpose("pocket-faithful")])
+    assert "--preset pocket-faithful" in printed and "--preset pocket --k" in printed
+    folders = [tmp_path / "out" / name for name in ("views-pocket", "views-pocket-pocket")]
+    assert [(folder / "sheet.png").is_file() for folder in folders] == [True, True]

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import save_file
+from typer.testing import CliRunner
 
+from onesdaug.cli.fewshot import app
 from onesdaug.ensemble.combine import mean
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import BankInfo, FeatureBank, to_dtype
@@ -79,3 +83,74 @@ def test_errors_say_what_to_do(tmp_path: Path) -> None:
         to_dtype(torch.tensor([1e6]), torch.float16)
     with pytest.raises(DataError, match="not finite"):
         to_dtype(torch.tensor([float("nan")]), torch.float32)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_features_that_are_no_numbers_are_refused(tmp_path: Path, value: float, dtype: torch.dtype) -> None:
+    features = torch.full((6, 3, 4), 6e4).to(dtype)  # whose sum float16 could not hold
+    path = tmp_path / "bank.safetensors"
+    make_bank(features, torch.arange(6) % 2).save(path)
+    FeatureBank.load(path)
+    features[4, 2, 1] = value
+    make_bank(features, torch.arange(6) % 2).save(path)
+    with pytest.raises(DataError, match=r"bank\.safetensors holds .* NaN or infinite: row 4 \(c/4\), view 2"):
+        FeatureBank.load(path)
+    result = CliRunner().invoke(app, ["evaluate", str(path), "--way", "2", "--query", "1"])
+    assert isinstance(result.exception, DataError) and result.stdout == ""
+    with pytest.raises(DataError, match="not finite for c/4"):
+        to_dtype(features, dtype, [f"c/{i}" for i in range(6)])
+
+
+INFO = {
+    "class_names": ["a", "b"], "ids": ["0", "1", "2"], "data": "d", "encoder": "e",
+    "views": {"source": "shape", "k": 1}, "seed": 0, "commit": "c", "schema": 1,
+}  # fmt: skip
+WRONG: dict[str, list[Any]] = {
+    **{name: [None, 3, {}, "x", [1], [None]] for name in ("class_names", "ids")},
+    **{name: [None, 3, [], {}] for name in ("data", "encoder", "commit")},
+    "views": [None, [], "x", {}, {"k": 1}, {"source": 3, "k": 1}, {"source": "s", "k": -1}, {"source": "s", "k": "1"},
+              {"source": "s", "k": 10**30}, {"source": "s", "k": True}, {"source": "s", "k": 2}],
+    "seed": [None, "x", []],
+    "schema": [None, "x", 2, 10**40],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("field", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_metadata_in_wrong_shapes_is_one_line(tmp_path: Path, field: str, value: object) -> None:
+    path, tensors = tmp_path / "bank.safetensors", {"features": torch.zeros(3, 2, 4), "labels": torch.arange(3)}
+    save_file(tensors, path, metadata={"onesdaug": json.dumps(INFO)})
+    FeatureBank.load(path)
+    for changed in ({**INFO, field: value}, {name: INFO[name] for name in INFO if name != field}):
+        save_file(tensors, path, metadata={"onesdaug": json.dumps(changed)})
+        if changed.get("schema", 1) == 1 and field == "schema":
+            continue  # a bank without one is of this format
+        with pytest.raises(DataError, match=r"bank\.safetensors (is not a feature bank|has bank format)"):
+            FeatureBank.load(path)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "[" * 50_000])
+def test_metadata_that_is_none(tmp_path: Path, text: str) -> None:
+    path, tensors = tmp_path / "bank.safetensors", {"features": torch.zeros(3, 2, 4), "labels": torch.arange(3)}
+    save_file(tensors, path, metadata={"onesdaug": text})
+    with pytest.raises(DataError, match="is not a feature bank"):
+        FeatureBank.load(path)
+
+
+@pytest.mark.parametrize(
+    ("features", "labels"),
+    [
+        (torch.zeros(3, 4), torch.arange(3)),
+        (torch.zeros(2, 2, 4), torch.arange(3)),
+        (torch.zeros(3, 3, 4), torch.arange(3)),
+        (torch.zeros(()), torch.arange(3)),
+        (torch.zeros(3, 2, 4), torch.zeros(3)),
+        (torch.zeros(3, 2, 4), torch.arange(3) - 1),
+        (torch.zeros(3, 2, 4, dtype=torch.int64), torch.arange(3)),
+    ],
+)
+def test_tensors_in_wrong_shapes(tmp_path: Path, features: torch.Tensor, labels: torch.Tensor) -> None:
+    path = tmp_path / "bank.safetensors"
+    save_file({"features": features, "labels": labels}, path, metadata={"onesdaug": json.dumps(INFO)})
+    with pytest.raises(DataError, match="is not a feature bank"):
+        FeatureBank.load(path)

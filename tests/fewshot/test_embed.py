@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 from torch import Tensor
 
+from onesdaug.data import decode
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.embed import embed
@@ -147,12 +149,12 @@ def _files(folder: Path, size: tuple[int, int] | None = None) -> Path:
 
 
 def _encoder(short_side: int) -> Any:
+    from onesdaug.encoders.base import Encoder
     from onesdaug.encoders.convnet import ConvNet
-    from onesdaug.encoders.load import wrap
     from onesdaug.encoders.preprocess import Preprocess
 
     torch.manual_seed(0)
-    return wrap(ConvNet(), Preprocess(resize=short_side, crop=84), 64, f"convnet at {short_side}")
+    return Encoder(ConvNet(), Preprocess(resize=short_side, crop=84), 64, f"convnet at {short_side}")
 
 
 def _generator(side: int) -> Any:
@@ -224,3 +226,22 @@ def test_a_folder_of_views_is_seen_whole_by_a_wide_encoder(tmp_path: Path) -> No
     torch.testing.assert_close(
         bank.features[:, 1], torch.cat([encoder.embed(x) for x in turned]), atol=1e-5, rtol=1e-5
     )
+
+
+def test_few_large_images_are_in_memory_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onesdaug.data.registry import load_path
+    from onesdaug.fewshot import embed as module
+
+    data, encoder, taken = load_path(_files(tmp_path / "data"), 84), _encoder(112), []
+    expected = embed(data, encoder, tmp_path / "a.safetensors", dtype=torch.float32).features
+
+    def originals(dataset: Dataset, rows: slice) -> list[Image.Image]:
+        taken.append([member.id for member in dataset.members[rows]])
+        return decode.originals(dataset, rows)
+
+    monkeypatch.setattr(module, "originals", originals)
+    largest = max(width * height for width, height in decode.sizes(data))
+    monkeypatch.setattr(module, "WHOLE_PIXELS", 2 * largest)
+    found = embed(data, encoder, tmp_path / "b.safetensors", dtype=torch.float32).features
+    assert [name for names in taken for name in names] == list(data.ids) and 1 < len(taken) < len(data)
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)

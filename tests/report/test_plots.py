@@ -210,5 +210,14 @@ def test_seconds_have_ticks_from_below_the_least_to_above_the_greatest(
 
 def test_without_matplotlib_one_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"onesdaug\[report\]"):
+    with pytest.raises(ConfigError, match=r"pip install .\.\[report\]. in a clone"):
         simulation_plot(example.theory().simulations)
+
+
+def test_no_line_crosses_the_words_in_the_plane() -> None:
+    """Where zero lies inside the frame, its lines end at the words: those stand on a ground of the page's colour."""
+    shown = plane(example.theory().theory)
+    for words in ("risk falls", "risk rises"):
+        before = shown[: shown.index(words)]
+        ground = before[before.rindex("<path") :]
+        assert "fill: var(--card)" in ground and before.rindex("<path") > before.index("stroke-dasharray")

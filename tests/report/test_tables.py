@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.measure import Measurement
 
 from onesdaug.report import strings
 from onesdaug.report.claims import by_verdict, came_out, tally
@@ -251,6 +252,9 @@ def test_theory_timings_and_answers() -> None:
     assert [e.value for e in timing.lines[-2].entries] == ["410 ms", "680 ms", "920 ms", "1.42 s", "–"]
     answers = answer_table(example.pope().answers)
     assert answers is not None and answers.lines[0].entries[0] == Entry("78.80 ± 1.50", ("paper 78.83",))
+    row = example.pope().answers[1].model_copy(update={"method": "repeat", "decoding": "sample", "k": 4, "unknown": 0})
+    table, wide = answer_table([row]), Console(width=200)
+    assert table is not None and Measurement.get(wide, wide.options, to_rich(table)).maximum <= 100
     assert timing_table(()) is None and answer_table(()) is None and simulation_table(()) is None
 
 

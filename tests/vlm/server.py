@@ -115,15 +115,35 @@ def slow(seconds: float) -> Reaction:
     return react
 
 
-def dripping(handler: Handler, body: Body) -> None:
+def dripping(handler: Handler, body: Body, status: int = 200) -> None:
     """A byte now and then: no single read ever times out."""
-    handler.send_response(200)
+    handler.send_response(status)
     handler.send_header("Content-Length", "1000")
     handler.end_headers()
-    for _ in range(40):
-        handler.wfile.write(b" ")
+    drip(handler, b" ")
+
+
+def drip(handler: Handler, data: bytes, pause: float = 0.05) -> None:
+    """The same bytes again and again, for two seconds: longer than a test waits for an answer."""
+    end = time.monotonic() + 2
+    while time.monotonic() < end:
+        handler.wfile.write(data)
         handler.wfile.flush()
-        time.sleep(0.05)
+        time.sleep(pause)
+
+
+def dripping_headers(handler: Handler, body: Body) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
+    drip(handler, b"X-More: to come\r\n")
+
+
+def dripping_letters(handler: Handler, body: Body) -> None:
+    handler.wfile.write(b"HTTP/1.1 200 O")
+    drip(handler, b"K")
+
+
+def continuing(handler: Handler, body: Body, pause: float = 0.05) -> None:
+    drip(handler, b"HTTP/1.1 100 Continue\r\n\r\n", pause)
 
 
 def hang_up(handler: Handler, body: Body) -> None:

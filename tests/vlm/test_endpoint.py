@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import threading
 import time
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
-from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,12 +16,11 @@ import pytest
 from onesdaug.augment.seeds import image_digest
 from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.vlm.endpoint import Endpoint
-from onesdaug.vlm.model import Reply, find_model
+from onesdaug.vlm.model import find_model
 from onesdaug.vlm.settings import Asking
 from onesdaug.vlm.transport import check_url
-from tests.conftest import make_image
+from tests.vlm.asking import PICTURES, SECRET, ask, client
 from tests.vlm.server import (
-    Server,
     completion,
     cut_short,
     dripping,
@@ -36,23 +33,7 @@ from tests.vlm.server import (
     slow,
 )
 
-PICTURES = [make_image(seed, (40, 30)) for seed in range(3)]
-SECRET = "sk-not-for-your-eyes-0123456789"
-QUICK = {"timeout": 0.8, "retries": 1, "pause": 0.01}
-
-
-@pytest.fixture(autouse=True)
-def environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", SECRET)
-    monkeypatch.setenv("NO_PROXY", "*")
-
-
-def client(server: Server, *decodings: str, limits: dict[str, Any] = QUICK, **more: Any) -> Endpoint:
-    return Endpoint(server.url, "some-model", Asking(decodings or ("greedy",), **more), workers=2, **limits)
-
-
-def ask(server: Server, count: int = 1, **more: Any) -> list[Reply]:
-    return client(server, **more).ask(PICTURES[:count], "Is there a cat?", "1")["plain/greedy"]
+pytestmark = pytest.mark.usefixtures("environment")
 
 
 def test_requests_are_chat_completions_and_answers_come_in_order() -> None:
@@ -249,6 +230,14 @@ def test_an_empty_text_is_an_answer_and_odd_logprobs_are_no_trouble() -> None:
     assert (reply.text, reply.margin, reply.error) == ("", None, None)
 
 
+@pytest.mark.parametrize("value", ["Infinity", "1e999", "NaN", "9" * 400, '"x"', "null", "[]"])
+def test_a_margin_is_a_number_or_there_is_none(value: str) -> None:
+    answer = json.dumps(completion("Yes", 7.25)).replace("-8.25", value)
+    with serving(lambda n: say(answer.encode())) as server:
+        (reply,) = ask(server)
+    assert (reply.text, reply.error) == ("Yes", None) and reply.margin in (None, 0.0)
+
+
 def test_nobody_listens() -> None:
     with serving(lambda n: good) as server:
         pass
@@ -268,15 +257,6 @@ def test_addresses(url: str, address: str) -> None:
     assert check_url(url) == address
 
 
-@pytest.mark.parametrize(
-    "url", ["localhost:8000", "ftp://h/v1", "http://u:hush@h/v1", "http://h/v1?key=hush", "http:///v1"]
-)
-def test_addresses_that_are_refused(url: str) -> None:
-    with pytest.raises(ConfigError) as error:
-        check_url(url)
-    assert "hush" not in str(error.value)
-
-
 def test_the_description_holds_no_secret() -> None:
     about = json.dumps(find_model("m", Asking(), endpoint="http://h/v1")[0])
     assert SECRET not in about
@@ -291,64 +271,10 @@ def test_settings_that_cannot_work() -> None:
         Endpoint("http://h/v1", "m", Asking(), workers=0)
 
 
-@pytest.mark.parametrize("key", ["sk-with a space 12", "sk-two\nlines-4567", "sk-ümlaut-4567890"])
-def test_a_key_that_no_header_takes_is_refused_unseen(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", key)
-    with pytest.raises(ConfigError, match=r"the key in OPENAI_API_KEY .* is not one word of ASCII") as error:
-        find_model("m", Asking(), endpoint="http://h/v1")
-    assert key[:5] not in str(error.value)
-
-
-def test_a_line_break_after_the_key_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", f"{SECRET}\n")
-    with serving(lambda n: good) as server:
-        assert ask(server)[0].error is None
-    assert server.requests[0][1]["Authorization"] == f"Bearer {SECRET}"
-
-
-def test_answers_that_repeat_the_key_are_stored_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    with serving(lambda n: say(completion(f"Yes {SECRET}"))) as server:
-        assert ask(server)[0].text == "Yes ***"
-    with serving(lambda n: say(completion(None, reason=SECRET))) as server:
-        assert ask(server)[0].error == "the answer has no text (***)"
-    monkeypatch.setenv("OPENAI_API_KEY", "no")  # a placeholder is no secret, and may be a word of the answer
-    with serving(lambda n: say(completion("no"))) as server:
-        assert ask(server)[0].text == "no"
-
-
-def test_debug_logs_do_not_show_a_key_that_comes_back_in_a_header(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.DEBUG)
-    with serving(lambda n: refuse(500, X_Echo=SECRET)) as server:
-        ask(server)
-    assert SECRET not in caplog.text
-
-
-def test_an_answer_without_end_is_cut_off() -> None:
-    with serving(lambda n: say(b" " * (4 * 2**20 + 1))) as server:
-        (reply,) = ask(server, limits={"timeout": 20, "retries": 0})
-    assert reply.error == "ValueError: an answer of more than 4 MB"
-
-
-def test_a_refusal_counts_though_its_text_is_cut_off() -> None:
-    react = partial(cut_short, status=401)
-    with serving(lambda n: react) as server, pytest.raises(ConfigError, match="refuses the key"):
-        ask(server)
-    assert len(server.requests) == 1
-
-
-def test_stop_wakes_whoever_pauses() -> None:
-    with serving(lambda n: refuse(503)) as server:
-        endpoint = client(server, limits={"timeout": 5, "retries": 3, "pause": 60})
-        threading.Timer(0.3, endpoint._transport.stop).start()
-        started = time.monotonic()
-        (reply,) = endpoint.ask(PICTURES[:1], "Is there a cat?", "1")["plain/greedy"]
-    assert time.monotonic() - started < 20
-    assert str(reply.error).startswith("HTTP 503") and len(server.requests) == 1
-
-
 def test_without_httpx_one_line_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "httpx", None)
     for name in ("endpoint", "transport"):
         monkeypatch.delitem(sys.modules, f"onesdaug.vlm.{name}")
-    with pytest.raises(ConfigError, match=r"^an endpoint is asked through httpx: pip install 'onesdaug\[vlm\]'$"):
+    told = r"^an endpoint is asked through httpx: pip install '\.\[vlm\]' in a clone of onesdaug"
+    with pytest.raises(ConfigError, match=told):
         find_model("m", Asking(), endpoint="http://h/v1")

@@ -29,6 +29,10 @@ def test_margins_and_texts_become_replies() -> None:
 def test_what_a_function_may_not_answer() -> None:
     with pytest.raises(ConfigError, match="for each of 3 pictures, got 1"):
         FunctionModel(lambda images, questions: [1.0]).ask(IMAGES, "", "")
+    with pytest.raises(ConfigError, match="answered the text 'yes'; want a list"):
+        FunctionModel(lambda images, questions: "yes").ask(IMAGES, "", "")
+    nan = FunctionModel(lambda images, questions: [float("nan")] * 3).ask(IMAGES, "", "")["plain/greedy"]
+    assert nan[0] == Reply(error="the function answered nan; want a text or a number")
     lost = FunctionModel(lambda images, questions: [1.0, None, "yes"]).ask(IMAGES, "", "")["plain/greedy"]
     assert lost[1].error == "the function answered NoneType; want a text or a number" and lost[2].text == "yes"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -56,11 +57,46 @@ def test_a_limit_keeps_the_files_fingerprint(tmp_path: Path) -> None:
         (({**ROW, "text": " "},), "has no text"),
         (({**ROW, "question_id": None},), "neither a number nor text"),
         ((), "holds no questions"),
+        (("[" * 10_000,), "recursion limit exceeded"),
+        ((json.dumps(ROW)[:-1] + ', "more": ' + "[" * 5_000 + "]" * 5_000 + "}",), "line 1 is not valid JSON"),
+        (("[" * 500 + "]" * 500,), "is not valid JSON"),
+        (('{"question_id": ' + "9" * 5_000 + "}",), "line 1 is not valid JSON"),
+        ((json.dumps({**ROW, "text": "?"}).replace("?", "\\ud800"),), "line 1 is not valid JSON"),
+        (({**ROW, "label": "x" * 5_000},), "the label is 'xxx.*…, it must be"),
+        (({**ROW, "question_id": ["x" * 5_000]},), "neither a number nor text"),
+        (({**ROW, "question_id": "x" * 5_000}, {**ROW, "question_id": "x" * 5_000}), "x… is there twice"),
+        (({**ROW, "image": "../" + "x" * 5_000},), "not a file inside the folder"),
+        (({**ROW, "text": ["a"]},), "has no text"),
+        (({**ROW, "image": 7},), "not a file inside the folder"),
     ],
 )
 def test_what_cannot_be_scored_is_refused(tmp_path: Path, rows: tuple[Any, ...], reason: str) -> None:
-    with pytest.raises(DataError, match=reason):
+    with pytest.raises(DataError, match=reason) as error:
         read_questions(write(tmp_path, *rows))
+    assert "q.json" in str(error.value) and "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_a_line_ends_at_a_line_feed_alone(tmp_path: Path) -> None:
+    text = "Is there\u2028a\x85dog\u2029?"
+    file = write(tmp_path, json.dumps({**ROW, "text": text}, ensure_ascii=False) + "\r", {**ROW, "question_id": 2})
+    assert [question.text for question in read_questions(file).items] == [text, ROW["text"]]
+
+
+def test_files_that_are_no_text_and_names_that_are_too_long(tmp_path: Path) -> None:
+    (tmp_path / "q.json").write_bytes(json.dumps(ROW).replace("dog", "d\xf6g").encode("latin-1"))
+    with pytest.raises(DataError, match=r"q\.json, line 1 is not valid JSON: invalid unicode"):
+        read_questions(tmp_path / "q.json")
+    os.mkfifo(tmp_path / "pipe.json")
+    with pytest.raises(DataError, match=r"pipe\.json is not a plain file"):
+        read_questions(tmp_path / "pipe.json")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_questions(tmp_path / ("x" * 5000))
+    questions = read_questions(write(tmp_path, {**ROW, "image": "x" * 5000}))
+    with pytest.raises(DataError, match=r"1 of 1 images are not in .*: x{79}…;"):
+        check_images(questions, tmp_path)
+    with pytest.raises(DataError, match="does not exist"):
+        check_images(questions, tmp_path / ("x" * 5000))
+    assert len(split_name(Path("é" * 120 + ".json")).encode()) == 100
 
 
 def test_a_file_that_is_not_there(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from onesdaug.analysis.faithfulness import Faithfulness, agreements, cosines, di
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.episodes import Episodes
-from onesdaug.fewshot.evaluate import EpisodeFeatures, Task, ViewUse, features_for
+from onesdaug.fewshot.evaluate import EpisodeFeatures, Task, ViewUse, check_comparable, features_for
 from onesdaug.fewshot.heads import Head
 from onesdaug.statistics import Paired, Summary, mean_ci, paired
 
@@ -48,6 +48,7 @@ class Explanation:
     gap: tuple[Gap, Gap]  # before, after
     faithfulness: Faithfulness  # by the classifier's own features
     splits: tuple[Split, ...]
+    against: str = ""  # the bank that was compared with, by its name; else the originals alone
 
     @property
     def verdict(self) -> str:
@@ -62,15 +63,18 @@ class Explanation:
         before, after = self.overlap
         moved = "nearer to" if after < before else "farther from"
         largest, change, seen, gap = self.radius, self.complexity, self.faithfulness, self.gap
+        before_is = f"with {self.against}" if self.against else "without"
         spread = f", diversity between views {seen.diversity.mean:.3f}" if seen.diversity else ""
         said = [
             f"Views {self.verdict}: {self.task.way}-way {self.task.shot}-shot accuracy "
-            f"{100 * self.baseline.mean:.2f} % without, {100 * self.accuracy.mean:.2f} % with {self.use.support} per "
-            f"support and {self.use.query} per query image ({_points(self.gain)} points, {self.gain.n} episodes).",
+            f"{100 * self.baseline.mean:.2f} % {before_is}, {100 * self.accuracy.mean:.2f} % with {self.use.support} "
+            f"per support and {self.use.query} per query image ({_points(self.gain)} points, {self.gain.n} episodes).",
             f"They repaired {100 * self.repaired.mean:.2f} % of the queries and broke {100 * self.broken.mean:.2f} %.",
             f"Views behind the support brought {_points(self.support_gain)} points, views behind the queries then "
             f"{_points(self.query_gain)}.",
         ]
+        if self.against:
+            said.append(f"What is called before is {self.against}; after is these views.")
         if names:
             said.append(
                 f"{up} of {len(names)} classes gained, {down} lost; from {names[0]} "
@@ -142,19 +146,34 @@ class Explanation:
         return [f"Pointing the other way, and so no reason here: {', '.join(against)}."]
 
 
-def explain(bank: FeatureBank, head: Head, task: Task, use: ViewUse) -> Explanation:
-    """Compare this use of the stored views with the originals alone, on the episodes of the task."""
-    if (why := nothing_to_explain(bank, use)) is not None:
+def explain(
+    bank: FeatureBank,
+    head: Head,
+    task: Task,
+    use: ViewUse,
+    baseline: FeatureBank | None = None,
+    name: str = "baseline",
+) -> Explanation:
+    """Compare this use of the stored views with the originals alone, on the episodes of the task.
+
+    With a baseline, a bank of the same images called `name`, the comparison is with all its views.
+    """
+    if (why := nothing_to_explain(bank, use, baseline)) is not None:
         raise ConfigError(why)
+    check_comparable(bank, baseline or bank)
     episodes = task.sample(bank.labels)
     if len(episodes) < 2:
         raise ConfigError("an explanation needs at least two episodes")
     views, weight = max(use.support, use.query), use.original_weight
-    stages = [ViewUse(0, 0, weight), ViewUse(use.support, 0, weight), use]
-    answers = [_answers(head, features_for(bank, episodes, stage), episodes) for stage in stages]
+    before = ViewUse(0, 0, weight) if baseline is None else ViewUse(baseline.k, baseline.k, weight)
+    first, last = features_for(baseline or bank, episodes, before), features_for(bank, episodes, use)
+    between = features_for(bank, episodes, use)  # the support as it is to be, the queries as they were
+    between.query_table = first.query_table
+    answers = [_answers(head, features, episodes) for features in (first, between, last)]
     right = [(a == episodes.targets) for a in answers]
     plain, middle, full = (r.double().mean(1).numpy() for r in right)
     originals, averaged = bank.combined(0), bank.combined(views, weight)
+    reference = originals if baseline is None else baseline.combined(baseline.k, weight)
     columns = bank.features[:, 1 : 1 + views]
     delta = right[2].double() - right[0].double()
     return Explanation(
@@ -168,19 +187,20 @@ def explain(bank: FeatureBank, head: Head, task: Task, use: ViewUse) -> Explanat
         repaired=mean_ci((delta > 0).double().mean(1).numpy()),
         broken=mean_ci((delta < 0).double().mean(1).numpy()),
         classes=_class_gains(bank, episodes, right[0], right[2]),
-        votes=_votes(bank, head, episodes, use, answers[1]) if use.query else None,
-        radius=radius.measure(originals, averaged, bank.labels),
-        overlap=(radius.overlap(originals, bank.labels), radius.overlap(averaged, bank.labels)),
-        complexity=(complexity(originals, draws=256), complexity(averaged, draws=256)),
-        gap=(generalization_gap(originals, bank.labels), generalization_gap(averaged, bank.labels)),
+        votes=_votes(bank, head, episodes, use) if use.query else None,
+        radius=radius.measure(reference, averaged, bank.labels),
+        overlap=(radius.overlap(reference, bank.labels), radius.overlap(averaged, bank.labels)),
+        complexity=(complexity(reference, draws=256), complexity(averaged, draws=256)),
+        gap=(generalization_gap(reference, bank.labels), generalization_gap(averaged, bank.labels)),
         faithfulness=measure(originals, columns, bank.labels),
         splits=_splits(originals, columns, bank.labels, episodes, delta),
+        against="" if baseline is None else f"{name} ({baseline.k} views)",
     )
 
 
-def nothing_to_explain(bank: FeatureBank, use: ViewUse | None) -> str | None:
+def nothing_to_explain(bank: FeatureBank, use: ViewUse | None, baseline: FeatureBank | None = None) -> str | None:
     """Why not, in one line; None where there is something."""
-    if bank.oracle:
+    if bank.oracle or (baseline is not None and baseline.oracle):
         return "Nothing to explain: oracle views are drawn per episode, the bank stores none."
     if bank.k == 0 or use is None or max(use.support, use.query) == 0:
         return "Nothing to explain: no views were used."
@@ -195,11 +215,11 @@ def _answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> Tenso
         return torch.cat([head.predict(features.support(part), features.query(part)) for part in parts])
 
 
-def _votes(bank: FeatureBank, head: Head, episodes: Episodes, use: ViewUse, original: Tensor) -> risk.Votes:
+def _votes(bank: FeatureBank, head: Head, episodes: Episodes, use: ViewUse) -> risk.Votes:
     """One classifier, the head with the use's support; original and views of a query vote."""
-    members = [original]
+    members = []
     features = EpisodeFeatures(bank, episodes, ViewUse(use.support, 0, use.original_weight))
-    for column in range(1, 1 + use.query):
+    for column in range(1 + use.query):
         features.query_table = bank.features[:, column].float()
         members.append(_answers(head, features, episodes))
     targets = episodes.targets.expand(len(episodes), -1)

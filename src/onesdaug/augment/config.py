@@ -5,21 +5,18 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from onesdaug.augment.presets import PRESETS
 from onesdaug.augment.shape import ShapeTweak
-from onesdaug.common.options import IP_REPO, CompileMode, Decoder, Device, Dtype, ModelName, Side
+from onesdaug.common.options import IP_REPO, Checked, CompileMode, Decoder, Device, Dtype, ModelName, Side
 from onesdaug.common.registry import SOLVERS
-from onesdaug.errors import ConfigError
 
 Fit = Literal["squash", "pad", "crop"]
 
 
-class AugmentConfig(BaseModel):
+class AugmentConfig(Checked):
     """upsilon = (psi, eta, lambda_img) of the paper's operator, the solver, and how images meet the generator."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     noise_level: float = Field(
         0.7, ge=0, le=1, description="Eta: at 0 the tweaked image stays, at 1 only noise is left of it"
@@ -100,16 +97,4 @@ class GeneratorOptions(BaseModel):
 
 def preset(name: str, **overrides: Any) -> AugmentConfig:
     """The settings called `name`, with any of them replaced."""
-    settings = PRESETS.get(name)
-    try:
-        return AugmentConfig(**{**settings, **overrides})
-    except ValidationError as error:
-        raise ConfigError(explain(error)) from error
-
-
-def explain(error: ValidationError) -> str:
-    """A validation error as one readable line per field."""
-    return "\n".join(
-        f"{'.'.join(str(part) for part in item['loc'])}: {item['msg']}, got {item['input']!r}"
-        for item in error.errors(include_url=False)
-    )
+    return AugmentConfig(**{**PRESETS.get(name), **overrides})

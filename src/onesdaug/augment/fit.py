@@ -84,7 +84,9 @@ class Pictures:
         return self.each(lambda part, _: to_floats(part if part.is_cuda else upload(part, at)))
 
     def take(self, wanted: np.ndarray) -> Pictures:
-        """Row j of the result is row wanted[j]."""
+        """Row j of the result is row wanted[j]; no copy where that changes nothing."""
+        if np.array_equal(wanted, np.arange(sum(map(len, self.rows)))):
+            return self
         parts, places = [], []
         for part, rows in zip(self.parts, self.rows, strict=True):
             here = np.flatnonzero(np.isin(wanted, rows))

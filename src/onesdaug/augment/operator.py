@@ -17,9 +17,10 @@ from onesdaug.augment.batch import PendingBatch, Row, View, finish, launcher, pr
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.config import preset as named_preset
 from onesdaug.augment.fit import Pictures, from_square, geometry, resize, to_canvas, to_square
+from onesdaug.augment.presets import check_preset
 from onesdaug.augment.seeds import Seed, row_seeds
 from onesdaug.augment.solvers import StepTable
-from onesdaug.augment.source import ViewSource
+from onesdaug.augment.source import ViewSource, find_source
 from onesdaug.augment.stages import Memo, RowTask, Stages, check_finite
 from onesdaug.common.devices import is_out_of_memory, peak_memory_mb, pick_device, reset_peak_memory
 from onesdaug.common.options import IP_REPO
@@ -28,14 +29,15 @@ from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator, ShapeOnly
-from onesdaug.generators.load import default_preset, load_generator
+from onesdaug.generators.load import default_preset, faithful_preset, load_generator
 from onesdaug.generators.speed import Compile
 
-__all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset"]
+__all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset", "faithful_preset"]
 
 
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
 T = TypeVar("T")
+_NATIVE_PIXELS = 1 << 22  # in a batch that works at the images' own size
 
 
 class Augmenter(ViewSource):
@@ -70,6 +72,15 @@ class Augmenter(ViewSource):
         self._cost_lock, self._done = Lock(), 0.0
         self._told_of_memory = False
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Made anew from what it was made of: pickles and copies, as workers get them, have locks of their own."""
+        made = partial(type(self), batch_size=self.batch_size, device=self.device, side=self.side)
+        return made, (self.generator, self.config)
+
+    def __repr__(self) -> str:
+        name = "" if self.generator is None else f"{type(self.generator).__name__}, "
+        return f"Augmenter({name}{self.summary()}, device={self.device})"
+
     @property
     def table(self) -> StepTable | None:
         """The solver's rows that are run; None without a generator."""
@@ -78,7 +89,7 @@ class Augmenter(ViewSource):
     @classmethod
     def from_pretrained(
         cls,
-        name: str | Path = "pocket",
+        name: str | Path | Generator = "pocket",
         *,
         config: AugmentConfig | None = None,
         preset: str | None = None,
@@ -97,16 +108,25 @@ class Augmenter(ViewSource):
         """A registered generator (`pocket` is embedded, `shape` is geometry alone), a folder, a hub id, or your own.
 
         A folder is one in diffusers format, or one that `onesdaug generator train` wrote; your own is named
-        `package.module:object` (docs/extend.md). `compile` gives the same views faster (docs/speed.md); `side` and a
-        tiny `decoder` made for the model give others, cheaper.
+        `package.module:object`, and may also be a source of views, which has no settings (docs/extend.md). Without a
+        preset the views show what the image shows; presets tuned for accuracy are chosen by name (docs/pocket.md).
+        `compile` gives the same views faster (docs/speed.md); `side` and a tiny `decoder` for the model give others,
+        cheaper.
         """
         if config is not None and preset is not None:
             raise ConfigError("give either config or preset, not both")
-        config = config or named_preset(preset or default_preset(name))
+        own = name if isinstance(name, Generator) else find_source(str(name))
+        if isinstance(own, ViewSource):
+            from onesdaug.augment.adapter import SourceAugmenter
+
+            return SourceAugmenter(own, str(name))
+        if preset is not None:
+            check_preset(preset, default_preset(own or name), name)
+        config = config or named_preset(preset or faithful_preset(own or name))
         if str(name) == "shape" and config.shape is None:
             raise ConfigError("model 'shape' makes views by the shape tweak alone, and the shape tweak is off")
         generator = load_generator(
-            name,
+            own or name,
             device=device,
             dtype=dtype,
             compile=compile,
@@ -135,13 +155,22 @@ class Augmenter(ViewSource):
     def pictures(self, images: Sequence[Image.Image], k: int, seed: Seed = 0) -> list[list[Image.Image]]:
         return [list(views) for views in self(list(images), k, seed)]  # type: ignore[arg-type]
 
+    def with_config(self, config: AugmentConfig) -> Augmenter:
+        """The same networks with other settings."""
+        return Augmenter(self.generator, config, batch_size=self.batch_size)
+
+    @property
+    def code(self) -> Any:
+        return self if self.generator is None else self.generator
+
     def describe(self) -> dict[str, Any]:
         return {"config": self.config.model_dump(mode="json"), "generator": self.fingerprint}
 
     def run(self, rows: Sequence[Row], tweaked: bool = False) -> list[View]:
         """One view per row, in order; `tweaked` also returns T(x). Mixed images share batches."""
         make = partial(self._run_chunk, tweaked=tweaked, memo=Memo())
-        return [view for chunk in self._chunks(list(rows), make) for view in chunk]
+        largest = max((row.image.width * row.image.height for row in rows), default=0)
+        return [view for chunk in self._chunks(list(rows), make, largest) for view in chunk]
 
     def tensors(
         self,
@@ -178,7 +207,7 @@ class Augmenter(ViewSource):
             views = from_square(drawn.squares.dense(), drawn.canvases.dense(), geo)
             return torch.as_tensor(resize(views, height, width)).to(batch.device), drawn.finite
 
-        parts = self._chunks(wanted, make)
+        parts = self._chunks(wanted, make, height * width)
         check_finite(finite for _, finite in parts)
         if not parts:
             return batch.new_zeros((count, k, 3, height, width), dtype=torch.float32)
@@ -235,12 +264,16 @@ class Augmenter(ViewSource):
             seconds, self._done = (now - max(started, self._done)) / len(rows), now
         return finish(batch, made, (seconds, self.peak_memory_mb()), self.table, tweaked, threads)
 
-    def _chunks(self, items: list[T], make: Callable[[list[T]], Any]) -> list[Any]:
-        """`make` over batches of at most batch_size; out of memory halves the batch and the run goes on."""
+    def _chunks(self, items: list[T], make: Callable[[list[T]], Any], pixels: int = 0) -> list[Any]:
+        """`make` over batches of at most batch_size; out of memory halves the batch and the run goes on.
+
+        `pixels` are those of the largest image: batches at the images' own size are smaller if that is large.
+        """
+        at_once = max(1, _NATIVE_PIXELS // max(1, pixels)) if self.side is None else len(items)
         out: list[Any] = []
         start = 0
         while start < len(items):
-            chunk = items[start : start + self.batch_size]
+            chunk = items[start : start + min(self.batch_size, at_once)]
             try:
                 out.append(make(chunk))
             except RuntimeError as error:

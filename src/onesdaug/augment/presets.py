@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from onesdaug.common.progress import log
 from onesdaug.common.registry import Registry
 
 _VLM_SHAPE = {"rotate": 10.0, "stretch": 0.40, "translate": 0.01, "perspective": 0.10}
@@ -31,4 +32,32 @@ PRESETS = Registry(
         "pocket-imagenet-fine": {**_POCKET, "noise_level": 0.95, "guidance": 8.0, "steps": 12, "mode": "self"},
     },
 )
-PresetName = Annotated[str | None, Field(description=f"Settings by name (else the model's own): {', '.join(PRESETS)}")]
+FOR_SD = ("paper", "paper-fast", "paper-cheap", "vlm")
+PURPOSES = {
+    "paper": "the paper's settings, for Stable Diffusion",
+    "paper-fast": "the same with a solver that takes half the steps",
+    "paper-cheap": "half of paper-fast's cost",
+    "vlm": "the paper's settings for vision-language models: closest to the picture",
+    "pocket": "for accuracy with pocket: caricatures of the class, not for looking at",
+    "pocket-fast": "the same with half the steps",
+    "pocket-faithful": "for looking at: shows what the picture shows",
+    "pocket-imagenet": "for accuracy with pocket-imagenet: drawn from the condition alone",
+    "pocket-imagenet-fine": "the same for classes that differ in details, such as birds",
+}
+
+
+def check_preset(name: str, own: str, model: object) -> None:
+    """Say so where settings made for Stable Diffusion are given to a generator that has its `own`."""
+    if name in FOR_SD and own not in FOR_SD:
+        log.warning("preset %s was made for Stable Diffusion (sd15), not for %s, whose own is %s", name, model, own)
+
+
+def purpose(name: str) -> str:
+    """A preset's name with what it is for, where it says so; those of packages need not."""
+    return f"{name} ({PURPOSES[name]})" if name in PURPOSES else name
+
+
+LISTED = "; ".join(map(purpose, PRESETS))
+PresetName = Annotated[
+    str | None, Field(description=f"Settings by name (else the model's own, for accuracy): {LISTED}")
+]

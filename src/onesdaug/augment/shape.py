@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from onesdaug.common.options import Checked
 
 if TYPE_CHECKING:  # the settings are read to show help: what computes is imported where it computes
     import numpy as np
@@ -15,14 +17,13 @@ if TYPE_CHECKING:  # the settings are read to show help: what computes is import
 Border = Literal["reflect", "edge", "zeros"]
 _PADDING = {"reflect": "reflection", "edge": "border", "zeros": "zeros"}
 
+_STRIP = 1 << 22  # places worked out at once
 # Corners of the image in its own coordinates: x to the right, y down, both from -1 to 1.
 _CORNERS = ((-1.0, -1.0), (1.0, -1.0), (1.0, 1.0), (-1.0, 1.0))
 
 
-class Psi(BaseModel):
+class Psi(Checked):
     """One drawn shape tweak. JSON round trips are exact, so a recorded psi replays to the same pixels."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     angle: float = 0.0  # degrees, anticlockwise
     scale: tuple[float, float] = (1.0, 1.0)  # s_x, s_y
@@ -48,10 +49,8 @@ class Psi(BaseModel):
         return matrix
 
 
-class ShapeTweak(BaseModel):
+class ShapeTweak(Checked):
     """The family psi is drawn from; the defaults are the paper's."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     rotate: float = Field(20.0, ge=0, le=180, description="Degrees, ±")
     stretch: float = Field(0.20, ge=0, le=0.9, description="Scales of width and height in 1 ± this")
@@ -97,7 +96,10 @@ def warp(
 ) -> torch.Tensor:
     """Warp each row by its psi (objects, or rows of numbers): one homography, one bilinear interpolation per row."""
     import numpy as np
-    from kornia.geometry.transform import homography_warp
+    import torch
+    from kornia.geometry.grid import create_meshgrid
+    from kornia.geometry.transform import warp_grid
+    from torch.nn.functional import grid_sample
 
     from onesdaug.augment.seeds import upload
 
@@ -108,10 +110,18 @@ def warp(
     rows = psis if isinstance(psis, np.ndarray) else np.array([psi.row() for psi in psis])
     # grid_sample reads, for each output place, the input place: the inverse map.
     matrices = upload(np.linalg.inv(homographies(rows, aspects)).astype(np.float32), images.device)
-    warped: torch.Tensor = homography_warp(
-        images.float(), matrices, (height, width), padding_mode=_PADDING[border], align_corners=False
-    )
-    return warped.to(images.dtype)
+    pixels, warped = images.float(), torch.empty_like(images)
+    as_sampled: dict[str, Any] = {"device": images.device, "dtype": pixels.dtype, "align_corners": False}
+    x = create_meshgrid(1, width, **as_sampled)[0, 0, :, 0]
+    y = create_meshgrid(height, 1, **as_sampled)[0, :, 0, 1]
+    # in strips, because the places take more memory than the pixels
+    step = max(1, _STRIP // (len(images) * width))
+    for top in range(0, height, step):
+        strip = slice(top, top + step)
+        places = torch.stack(torch.meshgrid(x, y[strip], indexing="xy"), dim=-1)
+        places = warp_grid(places[None], matrices)
+        warped[:, :, strip] = grid_sample(pixels, places, padding_mode=_PADDING[border], align_corners=False)
+    return warped
 
 
 def homographies(rows: np.ndarray, aspects: Sequence[float]) -> np.ndarray:

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from onesdaug.common.own import made
+from onesdaug.common.registry import VIEWS, check_complete
+from onesdaug.generators.base import Generator
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -31,3 +36,49 @@ class ViewSource(ABC):
     def describe(self) -> dict[str, Any]:
         """Everything but name, k and seed that decides the views' pixels, as JSON: stored features are keyed by it."""
         return {}
+
+    @property
+    def code(self) -> Any:
+        """What draws in the end: where that is not ours, its file is part of keys and its errors are told as such."""
+        return self
+
+
+class OwnViews(ViewSource):
+    """A plain function f(batch, k, seeds), or the method `tensors` of any object."""
+
+    def __init__(self, views: Any) -> None:
+        self.views = views
+        self.function: Callable[..., Tensor] = views.tensors if hasattr(views, "tensors") else views
+
+    def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        from onesdaug.augment.seeds import row_seeds
+
+        return self.function(batch, k, row_seeds(batch) if seeds is None else seeds)
+
+    @property
+    def code(self) -> Any:
+        return self.views
+
+    def __repr__(self) -> str:
+        return str(getattr(self.views, "__qualname__", None) or repr(self.views))
+
+
+def as_view_source(views: Any) -> ViewSource | None:
+    """Of an object that makes views; None where it does not."""
+    if isinstance(views, ViewSource):
+        return views
+    makes = callable(getattr(views, "tensors", None)) or (callable(views) and not isinstance(views, Generator))
+    return None if isinstance(views, type) or not makes else OwnViews(views)
+
+
+def find_source(spec: str) -> ViewSource | Generator | None:
+    """What a registered view source or `file.py:object` stands for, made; None for any other name of a generator."""
+    if spec not in VIEWS and (":" not in spec or Path(spec).exists()):
+        return None
+    found = VIEWS.get(spec)
+    if isinstance(found, type) and issubclass(found, Generator):
+        return None  # it knows how to make itself
+    if isinstance(found, type):
+        check_complete("view source", found)
+    thing = made(found, f"view source {spec}")
+    return thing if isinstance(thing, Generator) else as_view_source(thing)

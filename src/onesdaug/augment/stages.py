@@ -16,6 +16,7 @@ from onesdaug.augment.fit import Geometry, Pictures, to_square
 from onesdaug.augment.guidance import guided, guided_steps
 from onesdaug.augment.seeds import Seed, normal, stream, upload
 from onesdaug.augment.solvers import StepTable, denoise, table
+from onesdaug.common.progress import partly
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
 
@@ -136,7 +137,15 @@ class Stages:
         predict = guided(
             self.generator, c.attention, self._t, positive, negative, scale, c.guidance, self.guided
         )  # fmt: skip
-        return self.generator.decode(denoise(predict, z, self.table, lambda _: next(step_noise))).float()
+        steps = len(self.table)
+
+        def step(z: torch.Tensor, i: int) -> torch.Tensor:
+            eps = predict(z, i)
+            if self.device.type == "cpu":  # elsewhere a step is only launched here
+                partly(z.shape[0] / steps)
+            return eps
+
+        return self.generator.decode(denoise(step, z, self.table, lambda _: next(step_noise))).float()
 
     def _tweak(
         self, canvases: Pictures, geos: Sequence[Geometry], tasks: Sequence[RowTask], images: np.ndarray

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -62,6 +64,15 @@ class Tuned(BaseModel):
         if self.config is None:
             raise ConfigError(f"tuning chose {self.source}, which has no settings: give it as the source of views")
         return self.config
+
+    def checked(self, encoder: str, views: Mapping[str, Any]) -> Tuned:
+        """Itself, if these features and views (as a bank describes them) are those it was tuned for."""
+        if encoder != self.encoder:
+            raise ConfigError(f"tuned for the encoder {self.encoder}, these features are of {encoder}: tune again")
+        if (source := views.get("source")) != self.source:
+            raise ConfigError(f"tuned with views by {self.source}, these are by {source}")
+        self.check_generator(str(views.get("generator", self.generator)))
+        return self
 
     def check_generator(self, fingerprint: str) -> None:
         """Settings were chosen for one set of weights; with others nothing that was measured holds."""

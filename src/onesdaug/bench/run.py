@@ -58,6 +58,8 @@ class Bench:
             "folder": lambda: measure.folder(self.subject, plan.folder_images, many, plan.seconds),
             "peer": lambda: self._peer(many, plan.seconds),
         }
+        least = plan.seconds * len(plan.only)
+        log.info(f"{len(plan.only)} stages ({', '.join(plan.only)}): about {least:g} s and what warming up takes")
         with progress(len(plan.only), "stages") as bar:
             for name in STAGES:
                 bar.note = name

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Annotated, Any
 
@@ -81,12 +82,20 @@ def _root(
 
 def main() -> None:
     """Run the command line; errors meant for people are one line, without a traceback."""
-    from onesdaug.cli.screen import show_error
+    from onesdaug.cli.screen import any_terminal, show_error
 
+    any_terminal()
     try:
         app()
     except OnesdaugError as error:
+        if os.environ.get("ONESDAUG_DEBUG"):
+            raise  # with the traceback, also of one's own code behind it
         show_error(str(error))
+        sys.exit(2)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        show_error(f"{str(error.filename)[:300]}: {error.strerror}")  # too long a name, no permission, a full disk
         sys.exit(2)
     except KeyboardInterrupt:
         show_error("interrupted")

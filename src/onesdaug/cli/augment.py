@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from onesdaug.augment.config import AugmentConfig, GeneratorOptions, preset
-from onesdaug.augment.presets import PresetName
+from onesdaug.augment.presets import LISTED, check_preset, purpose
 from onesdaug.augment.shape import ShapeTweak
-from onesdaug.cli.options import From, options, spelling
+from onesdaug.cli.options import From, examples, options, spelling
 from onesdaug.errors import ConfigError, OnesdaugError
 
 if TYPE_CHECKING:
@@ -29,13 +29,16 @@ TWEAK = From(ShapeTweak, {"perspective": "shape-aug-persp"}, prefix="shape-aug-"
 GENERATOR = From(GeneratorOptions, {"name": "model"}, panel="Model and machine")
 
 
-@app.command(context_settings=spelling(out="output"))
+@app.command(
+    context_settings=spelling(out="output"),
+    epilog=examples("augment cat.jpg -o views --sheet", "augment photos/ -o views -r --k 5 --preset pocket"),
+)
 @options
 def augment(
     inputs: Annotated[list[Path], typer.Argument(metavar="IN...", help="Images and folders of images.")],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Folder for the views.")],
     *,
-    k: Annotated[int, typer.Option("--k", "-k", min=1, help="Views per image.")] = 3,
+    k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image.")] = 3,
     seed: Annotated[int, typer.Option(help="Every view has its own stream, drawn from this.")] = 0,
     recursive: Annotated[bool, typer.Option("--recursive", "-r", help="Search subfolders too.")] = False,
     ext: Annotated[
@@ -48,7 +51,14 @@ def augment(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that hold something else; finished views stay.")
     ] = False,
-    name: Annotated[PresetName, typer.Option("--preset", rich_help_panel=_OPERATOR)] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            "--preset",
+            rich_help_panel=_OPERATOR,
+            help=f"Settings by name (else the model's own for looking at): {LISTED}.",
+        ),
+    ] = None,
     config: Annotated[dict[str, Any], CONFIG],
     shape_aug: Annotated[
         bool | None,
@@ -62,8 +72,10 @@ def augment(
     Run the same command again to go on after an interruption: only what is missing is made.
     Exit code 0: all good; 1: some inputs failed; 2: wrong settings; 130: interrupted.
     """
-    from onesdaug.augment.operator import Augmenter, default_preset
+    from onesdaug.augment.adapter import SourceAugmenter
+    from onesdaug.augment.operator import Augmenter, default_preset, faithful_preset
     from onesdaug.common.files import check_writable
+    from onesdaug.common.progress import progress
     from onesdaug.jobs.plan import list_inputs
     from onesdaug.jobs.survey import JobSettings
 
@@ -72,39 +84,60 @@ def augment(
         raise ConfigError("--no-ip-adapter leaves nothing for --ip-scale and --attention to act on; leave them out")
     if generator.name == "shape" and (idle := [CONFIG.flag(field) for field in config if field != "fit"]):
         raise ConfigError(f"model shape has no generator: {', '.join(idle)} would do nothing")
-    settings = _config(name or default_preset(generator.name), config, shape_aug, tweak)
+    if name is not None:
+        check_preset(name, default_preset(generator.name), generator.name)
+    given, name = name, name or faithful_preset(generator.name)
+    settings = _config(name, config, shape_aug, tweak)
     check_writable(output)
     if listing.items:
-        augmenter = Augmenter.from_pretrained(
-            config=settings, ip_adapter=settings.conditioned, **generator.model_dump()
-        )
+        with progress(len(listing.items) * k, "views", f"loading {generator.name}"):
+            augmenter = Augmenter.from_pretrained(
+                config=settings, ip_adapter=settings.conditioned, **generator.model_dump()
+            )
+        if isinstance(augmenter, SourceAugmenter):
+            switches = {"--preset": given, "--shape-aug": shape_aug, "--save-aug": save_aug or None}
+            idle = [flag for flag, value in switches.items() if value is not None]
+            _check_idle(generator, idle + [CONFIG.flag(f) for f in config] + [TWEAK.flag(f) for f in tweak])
     else:
         augmenter = Augmenter(None, settings)  # nothing to draw: no weights are loaded only to say so
     job = JobSettings(output, k, seed, save_aug, overwrite)
-    raise typer.Exit(_run(augmenter, generator.name, listing, job, sheet))
+    changed = "" if settings == preset(name) else ", changed"
+    raise typer.Exit(_run(augmenter, generator.name, (name, changed), listing, job, sheet))
 
 
-def _run(augmenter: Augmenter, model: str, listing: Listing, task: JobSettings, sheet: bool) -> int:
+def _check_idle(generator: GeneratorOptions, flags: list[str]) -> None:
+    """A source of views has no settings: what was given for a generator would do nothing."""
+    plain = GeneratorOptions(name=generator.name, device=generator.device)
+    flags += [GENERATOR.flag(name) for name in GENERATOR.fields if getattr(plain, name) != getattr(generator, name)]
+    if flags:
+        raise ConfigError(f"{generator.name} makes its views without a generator: {', '.join(flags)} would do nothing")
+
+
+def _run(
+    augmenter: Augmenter, model: str, named: tuple[str, str], listing: Listing, task: JobSettings, sheet: bool
+) -> int:
+    from onesdaug.cli.screen import say
     from onesdaug.common.progress import log
     from onesdaug.jobs.job import run_job
 
     count = len(listing.items)
     if count:
+        by = "" if augmenter.generator is None else f", preset {purpose(named[0])}{named[1]}"
         log.info(
-            f"{model}: {augmenter.summary()}; K={task.k} views of {count} image{'s' * (count != 1)}, "
+            f"{model}{by}: {augmenter.summary()}; K={task.k} views of {count} image{'s' * (count != 1)}, "
             f"device {augmenter.device}, seed {task.seed}"
         )
     summary = run_job(augmenter, listing, task)
     trouble = False
     if sheet and count and not summary.interrupted:
         try:
-            log.info(f"contact sheet: {_sheet(augmenter, model, listing.items, task)}")
+            log.info(f"contact sheet: {_sheet(augmenter, model, ''.join(named), listing.items, task)}")
         except (OnesdaugError, OSError) as error:  # the views are made; a sheet that is not must not hide that
             log.info(f"no contact sheet: {error}")
             trouble = True
     for source, reason in summary.failures.items():
         log.info(f"failed: {reason if reason.startswith(source) else f'{source}: {reason}'}")
-    typer.echo(
+    say(
         f"{summary.made} views made, {summary.skipped} were there already, {summary.failed} inputs failed, "
         f"{summary.seconds:.1f} s → {task.out}"
     )
@@ -114,7 +147,7 @@ def _run(augmenter: Augmenter, model: str, listing: Listing, task: JobSettings, 
     return 1 if summary.failed or trouble else 0
 
 
-def _sheet(augmenter: Augmenter, model: str, items: list[Item], task: JobSettings) -> Path:
+def _sheet(augmenter: Augmenter, model: str, preset: str, items: list[Item], task: JobSettings) -> Path:
     from onesdaug.augment.operator import Augmenter, Row
     from onesdaug.jobs.manifest import Manifest, made_with
     from onesdaug.jobs.sheet import write_sheet
@@ -129,8 +162,9 @@ def _sheet(augmenter: Augmenter, model: str, items: list[Item], task: JobSetting
 
     # without a generator the tweaked image is the view itself: a column of its own would show it twice
     twice = augmenter.generator is None or augmenter.config.shape is None
-    title = f"{model} · {augmenter.config.solver} · noise level {augmenter.config.noise_level:g}"
-    title = f"{model}: geometry only" if augmenter.generator is None else title
+    title = f"{model} · preset {preset} · {augmenter.config.solver} · noise level {augmenter.config.noise_level:g}"
+    if augmenter.generator is None:
+        title = f"{model}: geometry only" if augmenter.config.shape else model
     return write_sheet(
         task.out, items, task.k, None if twice else tweaked, f"{title} · seed {task.seed}", made, task.overwrite
     )

@@ -10,7 +10,7 @@ import typer
 
 from onesdaug.augment.presets import PresetName
 from onesdaug.bench.plan import Plan, Wanted
-from onesdaug.cli.options import From, options, spelling
+from onesdaug.cli.options import From, examples, options, spelling
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.common.files import write_text
 from onesdaug.common.provenance import command
@@ -22,7 +22,10 @@ WANTED = From(Wanted, panel="Model and machine")
 PLAN = From(Plan, {"batches": "batch-sizes"}, panel=_TIME, only=("batches", "only", "seconds"))
 
 
-@app.command(context_settings=spelling())
+@app.command(
+    context_settings=spelling(),
+    epilog=examples("bench --seconds 5", "bench --model sd15 --compile max --batch-sizes 1,64 -o bench.json"),
+)
 @options
 def bench(
     *,

@@ -14,23 +14,15 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from onesdaug.cli.options import options, spelling
+from onesdaug.cli.options import examples, options, spelling
 from onesdaug.common.options import Root
-
-HUB_WEIGHTS = (
-    "stable-diffusion-v1-5/stable-diffusion-v1-5",
-    "h94/IP-Adapter",
-    "WinKawaks/vit-small-patch16-224",
-    "microsoft/swin-tiny-patch4-window7-224",
-    "llava-hf/llava-1.5-7b-hf",
-)
-
+from onesdaug.errors import how_to_install
 
 T = TypeVar("T")
 app = typer.Typer(add_completion=False)
 
 
-@app.command(context_settings=spelling(data="root"))
+@app.command(context_settings=spelling(data="root"), epilog=examples("doctor", "doctor --root ~/data --strict"))
 @options
 def doctor(
     root: Root = None,
@@ -81,11 +73,11 @@ def _packages() -> dict[str, str | None]:
 
 def _ways() -> dict[str, str]:
     """How to get each package that onesdaug's metadata asks for, tools for its development apart."""
-    ways = {"onesdaug": "pip install onesdaug"}
+    ways = {"onesdaug": "pip install . in a clone of onesdaug"}
     for line in _metadata("onesdaug", metadata.requires) or ():
         name, extra = re.split(r"[^\w.-]", line)[0], re.search(r"extra == .([\w-]+)", line)
         if extra is None or extra[1] != "dev":
-            ways.setdefault(name, f"pip install '{f'onesdaug[{extra[1]}]' if extra else name}'")
+            ways.setdefault(name, how_to_install(extra[1]) if extra else f"pip install '{name}'")
     return ways
 
 
@@ -123,12 +115,20 @@ def _generators() -> list[dict[str, Any]]:
 
 def _weights() -> list[dict[str, Any]]:
     """Hub repositories in the local cache; nothing is fetched and no network is asked."""
+    from onesdaug.common.hub import GIGABYTES, download
+    from onesdaug.common.options import IP_REPO
+
+    needed: dict[str, list[str]] = {}
+    if importlib.util.find_spec("torch"):
+        from onesdaug.generators.sd import files, ip_adapter
+
+        needed = {files.REPO: files.PATTERNS, IP_REPO: ip_adapter.patterns_of()}
     home = Path(os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME", "~/.cache/huggingface")) / "hub")
     found = []
-    for repo in HUB_WEIGHTS:
+    for repo, size in GIGABYTES.items():
         folder = home.expanduser() / f"models--{repo.replace('/', '--')}" / "snapshots"
         there = folder.is_dir() and any(folder.iterdir())
-        found.append({"id": repo, "found": there, "how": f"hf download {repo}"})
+        found.append({"id": repo, "found": there, "gigabytes": size, "how": download(repo, needed.get(repo))})
     return found
 
 
@@ -164,7 +164,8 @@ def render(report: dict[str, Any]) -> list[str]:
         lines.append(f"  {g['name']:34}{g['problem'] or ok if g['found'] else 'missing: ' + g['how']}")
     lines += ["", "weights in the hub cache"]
     for w in report["weights"]:
-        lines.append(f"  {w['id']:46}{'found' if w['found'] else 'missing: ' + w['how']}")
+        missing = f"missing, {w['gigabytes']} GB: {w['how']}"
+        lines.append(f"  {w['id']:46}{'found' if w['found'] else missing}")
     data = report["data"]
     lines += ["", f"data in {data['root']}" if data["exists"] else _no_root(data)]
     for b in data["benchmarks"]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from onesdaug.cli.options import options, spelling
+from onesdaug.cli.options import examples, options, spelling
 from onesdaug.cli.screen import resumable
 from onesdaug.common.options import Device, MaxSeconds, Root
 from onesdaug.errors import ConfigError
@@ -25,7 +25,12 @@ app = typer.Typer(
 RecipeName = Literal["pocket", "pocket-imagenet", "smoke"]
 
 
-@app.command(context_settings=spelling(out="output", limit="max-seconds"))
+@app.command(
+    context_settings=spelling(out="output", limit="max-seconds"),
+    epilog=examples(
+        "generator train --recipe smoke --data pets/ -o tiny", "generator train -o mine --max-seconds 3600"
+    ),
+)
 @options
 def train(
     *,
@@ -98,7 +103,7 @@ def _recipe(name: RecipeName, init: str | None, fixed_steps: bool) -> tuple[Reci
     return chosen, None
 
 
-@app.command(context_settings=spelling())
+@app.command(context_settings=spelling(), epilog=examples("generator info", "generator info mine --classes"))
 def info(
     name: Annotated[
         str, typer.Argument(help="pocket, pocket-imagenet, or a folder that `generator train` wrote.")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
@@ -18,7 +18,15 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 import typer
 from pydantic.fields import FieldInfo
 
+from onesdaug.augment.presets import PRESETS
+from onesdaug.common.registry import BACKBONES, GENERATORS, HEADS, SOLVERS, VIEWS, VLMS
 from onesdaug.errors import ConfigError
+
+# what a shell completes behind a flag; the choices of a Literal need no word here
+_REGISTRIES = {
+    "preset": PRESETS, "model": GENERATORS, "solver": SOLVERS, "head": HEADS, "backbone": BACKBONES,
+    "encoder": BACKBONES, "views": VIEWS, "vlm": VLMS,
+}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,6 +61,8 @@ class From:
             if kind is bool and default is not False and "/" not in flag:
                 flag = f"{flag}/--no-{flag[2:]}"
             option = typer.Option(flag, help=_help(info), rich_help_panel=self.panel)
+            if choices := _choices(info):
+                option.autocompletion = completer(choices)
             yield inspect.Parameter(
                 f"{owner}_{name}",
                 inspect.Parameter.KEYWORD_ONLY,
@@ -96,6 +106,9 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
         else:
             parameters.append(_described(parameter))
 
+    for parameter in parameters:
+        _complete(parameter)
+
     def run(**values: Any) -> Any:
         problems = []
         for owner, source in sources.items():
@@ -112,6 +125,26 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+def completer(names: Iterable[str]) -> Callable[[str], list[str]]:
+    """For a shell: those of the names that begin as the word does. Asked for only then, as installed ones are many."""
+    return lambda incomplete: [name for name in names if name.startswith(incomplete)]
+
+
+def _complete(parameter: inspect.Parameter) -> None:
+    """A flag that is called as a registry's things are knows their names."""
+    for mark in get_args(parameter.annotation)[1:]:
+        if isinstance(mark, typer.models.OptionInfo) and mark.autocompletion is None:
+            given = (mark.default, *(mark.param_decls or ()))  # inside Annotated the first flag stands as the default
+            flags = [flag[2:] for flag in given if isinstance(flag, str) and flag.startswith("--")]
+            registry = _REGISTRIES.get((flags or [parameter.name])[0])
+            mark.autocompletion = None if registry is None else completer(registry)
+
+
+def examples(*lines: str) -> str:
+    """The end of a command's help: what one types, a line each."""
+    return "\n\n".join(["Examples:", *(f"onesdaug {line}" for line in lines)])
 
 
 def spelling(**old: str) -> dict[str, Any]:
@@ -180,10 +213,14 @@ def _help(info: FieldInfo) -> str:
     """The field's description, with what is allowed where it does not say so itself."""
     notes = [mark for mark in info.metadata if isinstance(mark, str)]  # of a dataclass that knows no pydantic
     text = (info.description or "".join(notes)).removesuffix(".")
-    bare = _bare(info.annotation)
-    choices = [name for kind in (bare, _item(bare)) if get_origin(kind) is Literal for name in get_args(kind)]
+    choices = _choices(info)
     allowed = ", ".join(choices) if any(name not in text for name in choices) else _range(info)
     return f"{text} ({allowed})." if allowed else f"{text}." if text else ""
+
+
+def _choices(info: FieldInfo) -> list[str]:
+    bare = _bare(info.annotation)
+    return [name for kind in (bare, _item(bare)) if get_origin(kind) is Literal for name in get_args(kind)]
 
 
 def _range(info: FieldInfo) -> str:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import Field
 
-from onesdaug.augment.presets import PRESETS
-from onesdaug.cli.options import From, options, spelling
+from onesdaug.augment.presets import LISTED
+from onesdaug.cli.options import From, examples, options, spelling
 from onesdaug.common.options import IP_REPO, Device
 from onesdaug.common.registry import GENERATORS, VLMS
 from onesdaug.errors import ConfigError
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(add_completion=False)
 _ASKING, _MACHINE = "Asking and scoring", "Model and machine"
+_QUESTIONS = "JSON lines with question_id, image, text and label (yes or no), e.g. coco_pope_adversarial.json."
 LLAVA = "llava-hf/llava-1.5-7b-hf"
 
 
@@ -39,7 +40,7 @@ class Drawing:
 
     model: Annotated[str | None, Field(description=f"Who draws them: {GENERATORS.choices()} (else sd15)")] = None
     preset: Annotated[
-        str | None, Field(description=f"Settings by name (else vlm; pocket: its own): {', '.join(PRESETS)}")
+        str | None, Field(description=f"Settings by name (else vlm; pocket: its own, for accuracy): {LISTED}")
     ] = None
     ip_repo: Annotated[str, Field(description="Where the IP-Adapter weights are")] = IP_REPO
     shape_aug: Annotated[bool, Field(description="Tweak the shape first")] = True
@@ -54,12 +55,18 @@ LOCAL = From(LocalOptions, panel=_MACHINE, partial=True)
 ENDPOINT = From(EndpointOptions, panel=_MACHINE, partial=True)
 
 
-@app.command(context_settings=spelling(out="output"))
+@app.command(
+    context_settings=spelling(out="output"),
+    epilog=examples(
+        "pope --images val2014 --questions coco_pope_adversarial.json --vlm llava-hf/llava-1.5-7b-hf -o runs/pope",
+        "pope --images val2014 --questions mine.json --vlm my_model.py:ask --model pocket --k 2 -o runs/mine",
+    ),
+)
 @options
 def pope(
     *,
     images: Annotated[Path, typer.Option(metavar="FOLDER", help="The images; for POPE, COCO's val2014.")],
-    questions: Annotated[Path, typer.Option(metavar="FILE", help="Questions, e.g. coco_pope_adversarial.json.")],
+    questions: Annotated[Path, typer.Option(metavar="FILE", help=_QUESTIONS)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Folder for answers and results.")],
     vlm: Annotated[
         str | None,
@@ -196,13 +203,14 @@ def _show(job: Job, summary: PopeResults, records: list[Record]) -> None:
     h = job.headline
     rule = f"votes, parser {h.parser}" if h.combine == "vote" else "mean margins"
     title = f"POPE {job.questions.split} · {job.about['name']} · {rule} · {len(records)} questions"
-    screen = results_screen(160)
     rows = headline_rows(summary.rows, h.parser, h.combine)
     if not rows:
         raise ConfigError("there are no margins: this model gives no log probabilities; use --combine vote")
     details = {"settings": summary.settings, "questions": summary.questions, "cost": summary.cost}
     made = made_now(command(), summary.commit, summary.machine, {"answering": summary.cost["seconds"]}, job.seed)
     result = to_result(rows, title, made, details)
+    screen = results_screen(100)
+    screen.print(title, style="bold", markup=False)
     print_parts(shown_by(result), screen)
     write_text(job.out / result.file, result.model_dump_json(indent=1) + "\n")
     odd, texts = count_unclear(records)
@@ -212,5 +220,7 @@ def _show(job: Job, summary: PopeResults, records: list[Record]) -> None:
     if failed := sum(record.failed for record in records):
         typer.echo(f"{failed} questions have replies that failed; the same command asks them again", err=True)
     typer.echo(
-        f"{job.out}: answers.jsonl, summary.json, {result.file} and a text file for each number of views", err=True
+        f"{job.out}: answers.jsonl, summary.json, {result.file} and a text file for each number of views; "
+        f"`onesdaug report {job.out} --latex FILE --csv FILE` makes a page and tables of them",
+        err=True,
     )

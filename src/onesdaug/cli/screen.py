@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,7 +16,9 @@ from onesdaug.common.progress import console, printable
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["OUT_OF_TIME", "console", "printable", "results", "resumable", "show_error"]
+__all__ = ["OUT_OF_TIME", "console", "printable", "results", "resumable", "say", "show_error"]
+# for terminals that do not know the sign itself
+_PLAIN = {"→": "->", "–": "-", "−": "-", "±": "+-", "×": "x", "·": "-", "≥": ">=", "≤": "<=", "…": "..."}
 OUT_OF_TIME = 3  # exit code where --max-seconds came first; the same command goes on
 
 
@@ -22,7 +26,27 @@ def results(width: int = 120) -> Console:
     """Rich on stdout; a pipe or a file gets whole lines, only a terminal narrows a table."""
     from rich.console import Console
 
-    return Console(highlight=False) if sys.stdout.isatty() else Console(width=width, highlight=False)
+    return Console(width=None if sys.stdout.isatty() else width, highlight=False, emoji=False)
+
+
+def any_terminal() -> None:
+    """Signs that a terminal's encoding lacks become plain ones: no command fails for want of an arrow."""
+
+    def plain(error: UnicodeError) -> tuple[str, int]:
+        if not isinstance(error, UnicodeEncodeError):
+            raise error
+        lacking = error.object[error.start : error.end]
+        return "".join(_PLAIN.get(sign, "?") for sign in lacking), error.end
+
+    codecs.register_error("onesdaug", plain)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="onesdaug")
+
+
+def say(text: str) -> None:
+    """A line on stdout; names in it cannot command the terminal."""
+    typer.echo(printable(text))
 
 
 def show_error(text: str) -> None:

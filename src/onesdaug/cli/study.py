@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onesdaug.cli.options import From, options, spelling
+from onesdaug.cli.options import From, completer, examples, options, spelling
 from onesdaug.cli.screen import console, printable
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.common.provenance import command
@@ -24,7 +24,13 @@ app = typer.Typer(help="The paper's tables and figures, each by its name.", no_a
 SETTINGS = From(Settings, {"generators": "model"}, without=("work", "commit"))
 
 
-@app.command("list")
+def _known(incomplete: str) -> list[str]:
+    from onesdaug.studies.spec import DEMO, names
+
+    return completer((*names(), DEMO, "all"))(incomplete)
+
+
+@app.command("list", epilog=examples("study list", "study list | grep Table"))
 def list_studies() -> None:
     """Every study with the part of the paper it repeats."""
     from rich.table import Table
@@ -41,10 +47,16 @@ def list_studies() -> None:
     )
 
 
-@app.command(context_settings=spelling(generator="model"))
+@app.command(
+    context_settings=spelling(generator="model"),
+    epilog=examples("study run demo", "study run main ablation --per-class 20 --episodes 500 -o quick"),
+)
 @options
 def run(
-    names: Annotated[list[str], typer.Argument(metavar="NAME...", help="Studies, all, or a NAME.toml of your own.")],
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="NAME...", help="Studies, all, or a NAME.toml of your own.", autocompletion=_known),
+    ],
     *,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="DIR", help="Where NAME.json and report.html go.")

@@ -6,12 +6,13 @@ import hashlib
 import os
 import shutil
 import signal
+import stat
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from onesdaug.errors import ConfigError
+from onesdaug.errors import ConfigError, DataError
 
 HIDDEN = ".onesdaug-"  # prefix of everything of ours that is no result
 LOCK = HIDDEN + "lock"
@@ -66,20 +67,36 @@ def short_name(name: str) -> str:
     return hashlib.blake2b(os.fsencode(name), digest_size=8).hexdigest()
 
 
+def mode_of(path: Path) -> int:
+    """The kind of what is there, for `stat`'s tests; 0 for nothing, and for what cannot be reached or named."""
+    try:
+        return path.stat().st_mode
+    except (OSError, ValueError):
+        return 0
+
+
+def check_plain_file(path: Path) -> None:
+    """Refuse what is there and is no regular file: opening a pipe would wait for ever, and a device has no end."""
+    if (mode := mode_of(path)) and not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
+        raise DataError(f"{path} cannot be read or written: it is {kind}, not a file; move it away")
+
+
 def sha256_of(path: Path) -> str | None:
     """SHA-256 of a file, None when there is none, nothing when there is something that cannot be read."""
     try:
+        check_plain_file(path)
         with path.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except (IsADirectoryError, PermissionError):
+    except FileNotFoundError:
+        return "" if path.is_symlink() else None
+    except (OSError, DataError):  # a folder, a pipe, a link to itself, someone else's
         return ""
 
 
 def check_writable(out: Path) -> None:
     """See, before any weights are loaded, that OUT is or can become a folder to write to."""
-    there = next(place for place in (out, *out.absolute().parents) if place.exists())
+    there = next(place for place in (out, *out.absolute().parents) if mode_of(place))
     if not there.is_dir() or not os.access(there, os.W_OK | os.X_OK):
         raise ConfigError(f"cannot write to the output folder {out}: {there} is not a folder that can be written to")
 
@@ -87,6 +104,7 @@ def check_writable(out: Path) -> None:
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
     """Hold OUT for this job. The kernel lets go of the lock when the process ends, however it ends."""
+    check_plain_file(out / LOCK)
     try:
         out.mkdir(parents=True, exist_ok=True)
         file = (out / LOCK).open("a")

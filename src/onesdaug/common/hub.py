@@ -8,9 +8,17 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing
+from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing, how_to_install
 
 _WINDOWS, _WINDOW = 16, 1 << 18  # what of a weight file is hashed: so many windows of so many bytes, evenly spread
+# repositories that are known here, and the gigabytes of those of their files that are needed
+GIGABYTES = {
+    "stable-diffusion-v1-5/stable-diffusion-v1-5": 4.3,
+    "h94/IP-Adapter": 2.6,
+    "WinKawaks/vit-small-patch16-224": 0.1,
+    "microsoft/swin-tiny-patch4-window7-224": 0.1,
+    "llava-hf/llava-1.5-7b-hf": 14.1,
+}
 
 
 def is_hub_id(source: str | Path) -> bool:
@@ -45,13 +53,19 @@ def how_to_get(source: str | Path, patterns: Sequence[str] | None = None) -> str
     """The command that gets exactly what is needed, where the hub can give it."""
     if not is_hub_id(source):
         return "Complete the folder, or give a hub id instead."
+    size = f" ({GIGABYTES[str(source)]} GB)" if str(source) in GIGABYTES else ""
+    command = download(source, patterns)
     if patterns is None:
-        return f"With a network, get them once with `hf download {source}`; or pass a local folder instead."
+        return f"With a network, get them once{size} with `{command}`; or pass a local folder instead."
+    return f"Get them once{size} with\n  {command}\nor pass a local folder instead of the hub id."
+
+
+def download(source: str | Path, patterns: Sequence[str] | None = None) -> str:
+    """The command alone. With patterns it is Python: how `hf` takes several of them depends on its version."""
+    if patterns is None:
+        return f"hf download {source}"
     call = f"get('{source}', allow_patterns={list(patterns)!r})"
-    return (
-        f'Get them once with\n  python -c "from huggingface_hub import snapshot_download as get; {call}"\n'
-        "or pass a local folder instead of the hub id."
-    )
+    return f'python -c "from huggingface_hub import snapshot_download as get; {call}"'
 
 
 def name_of(source: str | Path) -> str:
@@ -62,7 +76,7 @@ def name_of(source: str | Path) -> str:
 
 def needs_extra(what: str) -> ConfigError:
     """The error for a missing optional dependency."""
-    return ConfigError(f"{what} needs diffusers and transformers: pip install 'onesdaug[sd]'")
+    return ConfigError(f"{what} needs diffusers and transformers: {how_to_install('sd')}")
 
 
 @contextmanager

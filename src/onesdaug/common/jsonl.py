@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from onesdaug.common.files import check_plain_file
 from onesdaug.errors import DataError
 
 
@@ -18,6 +19,7 @@ def read(path: Path) -> Iterator[dict[str, Any] | None]:
 
     A last line that a kill tore is no damage: what it was to say has not been said.
     """
+    check_plain_file(path)
     try:
         with path.open("rb") as file:
             for line in file:
@@ -71,6 +73,6 @@ def append(path: Path, rows: Iterable[dict[str, Any]]) -> None:
 def _parse(line: bytes) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):  # nested deeper than Python goes
         return None
     return row if isinstance(row, dict) else None

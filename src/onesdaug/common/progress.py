@@ -6,6 +6,7 @@ Nothing is shown outside `shown()`, which the command line opens: a library does
 from __future__ import annotations
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -20,11 +21,13 @@ Item = TypeVar("Item")
 log = logging.getLogger("onesdaug")
 EVERY = 4.0  # seconds without a word, after which one is said where there is no terminal
 _screen: _Screen | None = None
+# what moves a terminal's cursor, colours it or turns the direction of writing; lines and tabs stay
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
 def printable(text: str) -> str:
-    """Text that any terminal takes: file names may hold bytes that are no characters."""
-    return text.encode("utf-8", "replace").decode()
+    """Text that any terminal takes: file names may hold bytes that are no characters, and commands to the terminal."""
+    return _CONTROL.sub(lambda sign: ascii(sign[0])[1:-1], text.encode("utf-8", "replace").decode())
 
 
 def _only_printable(record: logging.LogRecord) -> bool:
@@ -40,7 +43,7 @@ def console() -> Console:
     """Rich on stderr; long lines are left to the terminal, because a wrapped path cannot be copied."""
     from rich.console import Console
 
-    return Console(stderr=True, soft_wrap=True, highlight=False)
+    return Console(stderr=True, soft_wrap=True, highlight=False, emoji=False)  # my_vlm.py:one: is no picture
 
 
 @contextmanager
@@ -67,9 +70,12 @@ def shown(timed: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def progress(total: int, what: str, doing: str = "") -> Iterator[Progress]:
-    """How far a loop over `total` things (`what`, in the plural) is: a bar on a terminal, else a line now and then."""
-    made = Progress(total, what, doing)
+def progress(total: int, what: str, doing: str = "", parts: int = 0) -> Iterator[Progress]:
+    """How far a loop over `total` things (`what`, in the plural) is: a bar on a terminal, else a line now and then.
+
+    Where one thing takes long, `parts` says how many of those that `partly` reports make it up.
+    """
+    made = Progress(total, what, doing, parts)
     if _screen is None:
         yield made
     else:
@@ -77,41 +83,61 @@ def progress(total: int, what: str, doing: str = "") -> Iterator[Progress]:
             yield made
 
 
-def track(items: Sequence[Item], what: str, doing: str = "") -> Iterator[Item]:
-    """Go through the items and show how far that is."""
-    with progress(len(items), what, doing) as made:
+def track(items: Sequence[Item], what: str, doing: Callable[[Item], str] = lambda _: "") -> Iterator[Item]:
+    """Go through the items and show how far that is; `doing` says what is done with one."""
+    with progress(len(items), what) as made:
         for item in items:
+            made.doing = doing(item)
+            made.changed()
             yield item
             made.advance()
+
+
+def partly(count: float) -> None:
+    """So many parts more of what the innermost loop is at: its rate is known before its first thing is done."""
+    if _screen is not None and _screen.active and (loop := _screen.active[-1]).parts:
+        loop.begun += count / loop.parts
+        loop.changed()
 
 
 class Progress:
     """Counts what is done; `note` is shown beside it."""
 
-    def __init__(self, total: int, what: str, doing: str = "") -> None:
-        self.total, self.what, self.doing, self.note = total, what, doing, ""
+    def __init__(self, total: int, what: str, doing: str = "", parts: int = 0) -> None:
+        self.total, self.what, self.doing, self.parts, self.note = total, what, doing, parts, ""
         self.done = self.worked = 0  # what was there already is done, but no work
+        self.begun = 0.0  # parts of what is not done yet
         self.changed: Callable[[], None] = lambda: None
+        self.restart()
+
+    def restart(self) -> None:
+        """The work begins only now: what was before does not count for the rate."""
         self._started = time.monotonic()
 
     def advance(self, count: int = 1, skipped: int = 0) -> None:
         """So many more are done; those `skipped` took no time and do not count for the rate."""
+        if skipped and not self.worked:
+            self.restart()
         self.done += count + skipped
         self.worked += count
+        self.begun = 0.0
         self.changed()
 
     @property
     def rate(self) -> float:
-        return self.worked / max(time.monotonic() - self._started, 1e-9)
+        return (self.worked + self.begun) / max(time.monotonic() - self._started, 1e-9)
 
     @property
     def speed(self) -> str:
-        rate = f"{self.rate:,.{2 if self.rate < 100 else 0}f} {self.what}/s" if self.worked else "none done yet"
+        rate = f"{self.rate:,.{2 if self.rate < 100 else 0}f} {self.what}/s" if self.rate else "none done yet"
         return f"{self.note}, {rate}" if self.note else rate
 
+    def told(self) -> str:
+        left = f", about {_span((self.total - self.done - self.begun) / self.rate)} left" if self.rate else ""
+        return self.speed + left
+
     def line(self) -> str:
-        left = f", about {_span((self.total - self.done) / self.rate)} left" if self.worked else ""
-        return f"{self.doing and f'{self.doing}: '}{self.done:,} of {self.total:,} {self.what}, {self.speed}{left}"
+        return f"{self.doing and f'{self.doing}: '}{self.done:,} of {self.total:,} {self.what}, {self.told()}"
 
 
 class _Screen(logging.Handler):
@@ -158,12 +184,13 @@ class _Screen(logging.Handler):
         outermost = self.bars is None
         if self.bars is None:
             columns = (p.BarColumn(), p.MofNCompleteColumn(), p.TextColumn("{task.fields[speed]}"))
-            self.bars = p.Progress(
-                p.TextColumn("{task.description}"), *columns, p.TimeRemainingColumn(), console=console()
-            )
+            self.bars = p.Progress(p.TextColumn("{task.description}"), *columns, console=console())
             self.bars.start()
         bars, task = self.bars, self.bars.add_task(made.doing or made.what, total=made.total, speed="")
-        made.changed = lambda: bars.update(task, completed=made.done, speed=made.speed)
+        made.changed = lambda: bars.update(
+            task, description=made.doing or made.what, completed=made.done, speed=made.told()
+        )
+        made.changed()
         try:
             yield
         finally:

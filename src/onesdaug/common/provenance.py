@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from onesdaug import __version__
+from onesdaug.common.progress import printable
 
 if TYPE_CHECKING:
     import torch
@@ -41,4 +42,4 @@ def describe_machine(device: torch.device) -> dict[str, str]:
 def command() -> str:
     """What the user typed, without folders that name the machine."""
     words = [Path(word).name if Path(word).is_absolute() else word for word in sys.argv[1:]]
-    return shlex.join(["onesdaug", *words])
+    return printable(shlex.join(["onesdaug", *words]))  # JSON takes no name that is no text

@@ -16,12 +16,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from onesdaug.common.own import calling, did_you_mean, reason
 from onesdaug.errors import ConfigError, WeightsMissing
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 T = TypeVar("T")
+_OWN_FILE = "onesdaug_file_"  # begins the names of modules that are a user's file
 
 
 class Registry:
@@ -85,12 +87,11 @@ class Registry:
                 f"{self.kind} {spec!r} is in a package of its own that is not installed; get it with\n"
                 f"  {self.elsewhere[spec]}"
             )
-        from difflib import get_close_matches
-
-        near = get_close_matches(spec, self.names(), n=1)
+        if spec.endswith(".py"):
+            raise ConfigError(f"{self.kind} {spec!r}: name the object in the file too, {spec}:Name (docs/extend.md)")
         raise ConfigError(
-            f"there is no {self.kind} {spec!r}{f': did you mean {near[0]!r}?' if near else ''}; known are "
-            f"{self.choices()} (docs/extend.md)"
+            f"there is no {self.kind} {spec!r}{did_you_mean(spec, self.names())}; known are {self.choices()} "
+            "(docs/extend.md)"
         )
 
     def get(self, spec: str) -> Any:
@@ -108,7 +109,7 @@ class Registry:
         try:
             return self._installed[spec][0].load()
         except Exception as error:  # whatever someone else's package throws
-            raise ConfigError(f"{self.kind} {spec!r} of {owners[0]} cannot be loaded: {_reason(error)}") from error
+            raise ConfigError(f"{self.kind} {spec!r} of {owners[0]} cannot be loaded: {reason(error)}") from error
 
     @cached_property
     def _installed(self) -> dict[str, list[EntryPoint]]:
@@ -135,14 +136,14 @@ def _entry_points() -> Any:
 def load_object(spec: str, what: str = "object") -> Any:
     """The object called `package.module:object` or `path/to/file.py:Object`."""
     where, _, name = spec.rpartition(":")
-    try:
-        if not where or not name:
-            raise ValueError("write package.module:object or path/to/file.py:object")
+    if not where or not name:
+        raise ConfigError(f"{what} {spec!r}: write package.module:object or path/to/file.py:object")
+    with calling(f"{what} {spec!r}", told=" cannot be loaded: "):
         thing: Any = _file(str(Path(where).expanduser().resolve())) if where.endswith(".py") else _module(where)
         for part in name.split("."):
+            if not hasattr(thing, part):
+                raise AttributeError(f"{where} has no attribute {part!r}{did_you_mean(part, dir(thing))}")
             thing = getattr(thing, part)
-    except Exception as error:  # whatever the user's module throws while it is imported
-        raise ConfigError(f"{what} {spec!r} cannot be loaded: {_reason(error)}") from error
     return thing
 
 
@@ -150,6 +151,11 @@ def check_complete(kind: str, thing: type) -> None:
     """Say what a class of someone's own still lacks, before Python does so in words of its own."""
     if lacking := sorted(getattr(thing, "__abstractmethods__", ())):
         raise ConfigError(f"the {kind} {thing.__name__} lacks {', '.join(lacking)} (docs/extend.md)")
+
+
+def is_from_file(kind: type) -> bool:
+    """Whether a class comes from `file.py:Class`: other processes cannot import it by its module's name."""
+    return kind.__module__.startswith(_OWN_FILE)
 
 
 def _module(name: str) -> ModuleType:
@@ -161,7 +167,10 @@ def _module(name: str) -> ModuleType:
 
 @cache
 def _file(path: str) -> ModuleType:
-    name = f"onesdaug_file_{Path(path).stem}"
+    from onesdaug.common.files import check_plain_file
+
+    check_plain_file(Path(path))
+    name = f"{_OWN_FILE}{Path(path).stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ImportError(f"{path} is not a Python file")
@@ -177,10 +186,6 @@ def _origin(thing: Any) -> str:
         return thing
     owner = thing if isinstance(thing, type) or (callable(thing) and hasattr(thing, "__qualname__")) else type(thing)
     return f"{owner.__module__}:{owner.__qualname__}"
-
-
-def _reason(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
 GENERATORS = Registry(

@@ -49,8 +49,13 @@ class Dataset:
         names = self.class_names if classes is None else self.class_names[:classes]
         return self._rows(keep, names, f"{self.fingerprint}[:{per_class}x{len(names)}]")
 
-    def sample(self, per_class: int, seed: int = 0) -> Dataset:
-        """A random part with as many images of every class: files of a class are often not in random order."""
+    def sample(self, per_class: int | None, seed: int = 0) -> Dataset:
+        """A random part with as many images of every class: files of a class are often not in random order.
+
+        None: all of it.
+        """
+        if per_class is None:
+            return self
         if per_class > self.counts().min():
             raise DataError(f"{per_class} images of each class asked for, one class has {self.counts().min()}")
         rng = np.random.default_rng(seed)

@@ -19,16 +19,22 @@ from PIL import Image
 from onesdaug.common.files import whole_file
 from onesdaug.common.progress import progress
 from onesdaug.data.dataset import Dataset
-from onesdaug.data.images import decode_image, image_size
+from onesdaug.data.images import decode_image, opened
 from onesdaug.data.sources import Member, fingerprint
 from onesdaug.errors import DataError
 
 WORKING_SIZE = 92
+_LONGEST = 100  # times the short side: what is farther from the centre is cut off before resizing, not after
 
 
 def square(image: Image.Image, size: int) -> NDArray[np.uint8]:
     """Short side to `size` (bilinear with antialiasing, as FEAT), then the central size×size square."""
     width, height = image.size
+    long = _LONGEST * min(width, height)
+    if max(width, height) > long:  # a line of a million pixels would be resized to billions
+        left, top = max(0, (width - long) // 2), max(0, (height - long) // 2)
+        image = image.crop((left, top, width - left, height - top))
+        width, height = image.size
     if min(width, height) != size:
         # torchvision's rule: the long side is truncated, not rounded
         if width <= height:
@@ -68,11 +74,15 @@ def originals(dataset: Dataset, rows: slice) -> list[Image.Image]:
         return list(pool.map(_whole, dataset.members[rows]))
 
 
-def is_whole(dataset: Dataset) -> bool:
-    """Whether the working size is that of the files themselves, so that decoding lost nothing; reads headers only."""
-    size = dataset.images.shape[1:3]
+def sizes(dataset: Dataset) -> list[tuple[int, int]]:
+    """Width and height of each image's own file, from its header alone."""
+
+    def size(member: Member) -> tuple[int, int]:
+        with opened(member.read(), member.where) as image:
+            return image.size
+
     with ThreadPoolExecutor(_workers()) as pool:
-        return all(pool.map(lambda member: image_size(member.read(), member.where) == size, dataset.members))
+        return list(pool.map(size, dataset.members))
 
 
 def _whole(member: Member) -> Image.Image:
@@ -92,11 +102,18 @@ def load_members(
     mark = fingerprint(members)
     stored = cache / f"{mark}-{size}.npy"
     if stored.is_file():
-        images = np.load(stored, mmap_mode="r")
-        if images.shape != (len(members), size, size, 3):
-            raise DataError(f"{stored} does not hold the images it is named after; delete it")
-        return _dataset(images, members, mark)
+        return _dataset(_cached(stored, (len(members), size, size, 3)), members, mark)
     made = decode(members, size, workers)
     with whole_file(stored) as temporary, temporary.open("wb") as handle:
         np.save(handle, made.images)
     return made
+
+
+def _cached(stored: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
+    try:
+        images: NDArray[np.uint8] = np.load(stored, mmap_mode="r", allow_pickle=False)
+    except Exception as error:  # numpy reads the header as Python: a damaged one raises anything
+        raise DataError(f"{stored} is damaged ({error}); delete it") from error
+    if images.shape != shape or images.dtype != np.uint8:
+        raise DataError(f"{stored} does not hold the images it is named after; delete it")
+    return images

@@ -1,6 +1,6 @@
 """Any image in, 8-bit RGB out: what was converted is noted, what cannot be read is an error that names it.
 
-Photographs, stored views and the members of data sets all come through here.
+Photographs, stored views and the members of data sets all come through here, and only here are image files opened.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -17,10 +17,14 @@ from typing import IO, Any
 import numpy as np
 from PIL import ExifTags, Image, ImageFile, UnidentifiedImageError
 
+from onesdaug.data.sources import FORMATS
 from onesdaug.errors import ImageError
 
-# Pillow's own error limit (it warns at half of it). Checked from the header, before anything is decoded.
-MAX_PIXELS = 178_956_970
+# Where Pillow begins to warn of decompression bombs: 256 MiB of RGB. Three views by the shape tweak, at the image's
+# own size, then take 4 GB. Checked from the header, before anything is decoded.
+MAX_PIXELS = 89_478_485
+_MAX_BYTES = 1 << 30  # no file of so many pixels is larger, and some decoders read the whole file first
+_LARGE = 1 << 25  # pixels: such images are decoded one at a time, however many threads there are
 
 # What turns a stored picture upright, for each value of the EXIF orientation tag.
 _UPRIGHT = {
@@ -52,7 +56,7 @@ def load_image(source: Any) -> Image.Image:
 def read_image(source: Any) -> LoadedImage:
     """`load_image` with notes about what was converted on the way."""
     if isinstance(source, (str, Path)):
-        return _from_file(Path(source))
+        return _decoded(Path(source), str(Path(source)))
     if isinstance(source, Image.Image):
         return _guarded(source, "the given image")
     array, notes = _from_array(source)
@@ -61,63 +65,61 @@ def read_image(source: Any) -> LoadedImage:
 
 def decode_image(data: bytes, label: str) -> Image.Image:
     """RGB image from a file's bytes; `label` names it in errors."""
-    return _decoded(io.BytesIO(data), label).image
+    return _decoded(data, label).image
 
 
-def image_size(data: bytes, label: str) -> tuple[int, int]:
-    """Width and height as the header of a file's bytes has them."""
-    with _opened(io.BytesIO(data), label) as image:
-        return image.size
-
-
-def _from_file(path: Path) -> LoadedImage:
-    try:
-        info = path.stat()
-        if stat.S_ISDIR(info.st_mode):
-            raise ImageError(f"{path} is a folder, not an image")
-        if not stat.S_ISREG(info.st_mode):  # opening a pipe would wait for ever
-            raise ImageError(f"{path} is not a regular file")
-        if info.st_size == 0:
-            raise ImageError(f"{path} is empty (0 bytes)")
-        with path.open("rb") as file:
-            return _decoded(file, str(path))
-    except FileNotFoundError:
-        gone = "is a link to a file that does not exist" if path.is_symlink() else "does not exist"
-        raise ImageError(f"{path} {gone}") from None
-    except OSError as error:
-        raise ImageError(f"{path} cannot be read: {error.strerror or error}") from error
-
-
-def _decoded(file: IO[bytes], label: str) -> LoadedImage:
-    with _strict_decoding(), _opened(file, label) as image:
+def _decoded(source: Path | bytes, label: str) -> LoadedImage:
+    with _strict_decoding(), opened(source, label) as image:
         return _guarded(image, label)
 
 
 @contextmanager
-def _opened(file: IO[bytes], label: str) -> Iterator[Image.Image]:
-    """Pillow's image of a file, of which only the header is read yet."""
-    try:
-        with Image.open(file) as image:
+def opened(source: Path | bytes, label: str) -> Iterator[Image.Image]:
+    """Pillow's image of a file, or of a file's bytes, of which only the header is read yet.
+
+    Only the formats listed are tried: others start foreign programs (PostScript) or have readers nobody looks after.
+    """
+    with _named(label), _file(source, label) as file:
+        try:
+            image = Image.open(file, formats=tuple(FORMATS))
+        except UnidentifiedImageError:
+            file.seek(0)
+            raise ImageError(f"{label} {_what_else(file.read(512))}") from None
+        with image:
             yield image
-    except UnidentifiedImageError:
-        file.seek(0)
-        raise ImageError(f"{label} {_what_else(file.read(512))}") from None
-    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
-        raise ImageError(_too_large(label)) from None
+
+
+@contextmanager
+def _file(source: Path | bytes, label: str) -> Iterator[IO[bytes]]:
+    if isinstance(source, bytes):
+        yield io.BytesIO(source)
+        return
+    try:
+        info = source.stat()
+        if stat.S_ISDIR(info.st_mode):
+            raise ImageError(f"{label} is a folder, not an image")
+        if not stat.S_ISREG(info.st_mode):  # opening a pipe would wait for ever
+            raise ImageError(f"{label} is not a regular file")
+        if info.st_size > _MAX_BYTES:
+            raise ImageError(f"{label} has {info.st_size:,} bytes, more than any image that is read here")
+        with source.open("rb") as file:
+            yield file
+    except FileNotFoundError:
+        gone = "is a link to a file that does not exist" if source.is_symlink() else "does not exist"
+        raise ImageError(f"{label} {gone}") from None
     except OSError as error:
         raise ImageError(f"{label} cannot be read: {error.strerror or error}") from error
 
 
-def _guarded(image: Image.Image, label: str) -> LoadedImage:
-    """Check the size, then decode and convert; whatever a decoder throws becomes an ImageError."""
-    if image.width * image.height > MAX_PIXELS:
-        raise ImageError(_too_large(label, image.size))
-    if not image.width or not image.height:
-        raise ImageError(f"{label} has no pixels ({image.width}×{image.height})")
+@contextmanager
+def _named(label: str) -> Iterator[None]:
+    """Whatever a decoder throws becomes an ImageError that names the image."""
     try:
-        return _to_rgb(image)
-    except ImageError as error:
-        raise ImageError(f"{label} {error}") from None
+        yield
+    except ImageError:
+        raise
+    except MemoryError:
+        raise ImageError(f"{label} needs more memory than there is") from None
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
         raise ImageError(_too_large(label)) from None
     except Exception as error:  # decoders raise anything from SyntaxError to struct.error on broken data
@@ -125,21 +127,42 @@ def _guarded(image: Image.Image, label: str) -> LoadedImage:
         raise ImageError(f"{label} {damaged} and was not used: {error}") from error
 
 
+def _guarded(image: Image.Image, label: str) -> LoadedImage:
+    """Check the size, then decode and convert."""
+    pixels = image.width * image.height
+    if pixels > MAX_PIXELS:
+        raise ImageError(_too_large(label, image.size))
+    if not pixels:
+        raise ImageError(f"{label} has no pixels ({image.width}×{image.height})")
+    with _named(label), _one_large if pixels > _LARGE else nullcontext():
+        return _to_rgb(image)
+
+
 def _to_rgb(image: Image.Image) -> LoadedImage:
-    notes = []
-    if (frames := getattr(image, "n_frames", 1)) > 1:
-        notes.append(f"frame {image.tell() + 1} of {frames} used")
-    if image.mode in ("RGB", "RGBA", "LA") and any(";16" in str(tile) for tile in getattr(image, "tile", ())):
-        notes.append("16 bits per channel reduced to 8")
-    orientation = _orientation(image)  # before load(): Pillow turns TIFFs itself and forgets the tag
+    """Pixels before all else: Pillow meets damage once, and a question about EXIF or frames may swallow that error."""
+    deep = image.mode in ("RGB", "RGBA", "LA") and any(";16" in str(tile) for tile in getattr(image, "tile", ()))
+    # a TIFF is turned by load(), which then forgets the tag
+    turned = getattr(image, "tag_v2", {}).get(ExifTags.Base.Orientation) in _UPRIGHT
     image.load()
+    orientation, upright = _orientation(image), image
     if orientation in _UPRIGHT:
-        notes.append("EXIF rotation applied")
-        if _orientation(image) in _UPRIGHT:
-            image = image.transpose(_UPRIGHT[orientation])
+        upright, turned = image.transpose(_UPRIGHT[orientation]), True
+    rgb, conversions = _eight_bit_rgb(upright)
+    frame, frames = image.tell() + 1, _frames(image)
+    notes = {
+        f"frame {frame} of {frames} used": frames > 1,
+        "16 bits per channel reduced to 8": deep,
+        "EXIF rotation applied": turned,
+    }
+    return LoadedImage(rgb, (*(note for note, true in notes.items() if true), *conversions))
+
+
+def _eight_bit_rgb(image: Image.Image) -> tuple[Image.Image, list[str]]:
+    """A plain image of its own: the file can be closed, and no colour profile or comment travels into outputs."""
+    notes = []
     if image.mode.startswith("I") or image.mode == "F":
         grey, note = _squeeze(np.asarray(image), sixteen=";16" in image.mode or image.format == "PNG")
-        return LoadedImage(Image.fromarray(grey).convert("RGB"), (*notes, note))
+        return Image.fromarray(grey).convert("RGB"), [note]
     if image.has_transparency_data:
         kind = _PLAIN_NAMES.get(image.mode, image.mode)
         layer = image.convert("RGBA")
@@ -148,8 +171,7 @@ def _to_rgb(image: Image.Image) -> LoadedImage:
     elif image.mode != "RGB":
         notes.append(f"{_PLAIN_NAMES.get(image.mode, image.mode)} converted to RGB")
         image = image.convert("RGB")
-    # A plain image of its own: the file can be closed, and no colour profile or comment travels into outputs.
-    return LoadedImage(Image.frombytes("RGB", image.size, image.tobytes()), tuple(notes))
+    return Image.frombytes("RGB", image.size, image.tobytes()), notes
 
 
 def _orientation(image: Image.Image) -> int:
@@ -158,15 +180,23 @@ def _orientation(image: Image.Image) -> int:
     return 1
 
 
+def _frames(image: Image.Image) -> int:
+    with suppress(Exception):  # nor do frames that are not used
+        return int(getattr(image, "n_frames", 1))
+    return 1
+
+
 def _what_else(head: bytes) -> str:
     """What a file that is no image looks like, for the message."""
+    if not head:
+        return "is empty (0 bytes)"
     if head.startswith(b"version https://git-lfs"):
         return "is a Git LFS pointer, not the image itself; run `git lfs pull`"
     if head.lstrip().lower().startswith((b"<!doctype", b"<html")):
         return "is an HTML page, not an image (a failed download?)"
     if b"\0" not in head and all(byte >= 32 or byte in b"\t\r\n\f\b\x1b" for byte in head):
         return "is a text file, not an image"
-    return "is not an image in any format Pillow can read"
+    return f"is not an image of a kind that is read here ({', '.join(FORMATS)})"
 
 
 def _too_large(label: str, size: tuple[int, int] | None = None) -> str:
@@ -222,7 +252,7 @@ def _squeeze(values: np.ndarray, sixteen: bool) -> tuple[np.ndarray, str]:
     """Deep greyscale to 8 bits, scaled and never clipped; `sixteen` says the full range is 0..65535."""
     wide = values.astype(np.float64)
     if not np.isfinite(wide).all():
-        raise ImageError("has NaN or infinite pixels")
+        raise ValueError("it has NaN or infinite pixels")
     low, high = wide.min(), wide.max()
     if sixteen or (low >= 0 and 255 < high <= 65535):
         return np.rint(wide / 257).astype(np.uint8), "16-bit greyscale scaled to 8 bits"
@@ -234,6 +264,7 @@ def _squeeze(values: np.ndarray, sixteen: bool) -> tuple[np.ndarray, str]:
     return stretched, f"{values.dtype} greyscale of range [{low:g}, {high:g}] stretched to 8 bits"
 
 
+_one_large = Lock()
 _strict_lock = Lock()
 _strict_depth = 0
 _strict_saved = False

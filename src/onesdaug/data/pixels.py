@@ -29,7 +29,7 @@ def to_bytes(batch: torch.Tensor) -> torch.Tensor:
     """[0, 1] → uint8, rounded as a saved image is; bytes stay as they are."""
     if batch.dtype == torch.uint8:
         return batch
-    return (batch.detach().float().clamp(0, 1) * 255).round().to(torch.uint8)
+    return batch.detach().float().clamp(0, 1).mul_(255).round_().to(torch.uint8)  # one copy: it may be a large one
 
 
 def to_uint8(batch: torch.Tensor) -> np.ndarray:
@@ -49,7 +49,7 @@ def image_bytes(image: Image.Image) -> torch.Tensor:
 
 def to_floats(pixels: torch.Tensor) -> torch.Tensor:
     """As float32; bytes become numbers in [0, 1], the same ones on every device."""
-    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
+    return pixels.float().div_(255) if pixels.dtype == torch.uint8 else pixels.float()
 
 
 def to_tensor(image: Image.Image) -> torch.Tensor:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+import sys
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
+from onesdaug.common.own import calling, code_mark
+from onesdaug.common.vectors import as_vectors
+from onesdaug.data.pixels import to_pil
+from onesdaug.encoders.checkpoint import weights_fingerprint
 from onesdaug.encoders.preprocess import Preprocess
+
+PROBE = 224  # px, of the black picture that a function is asked for its `dim` with
 
 
 class Backbone(nn.Module):
@@ -23,33 +34,50 @@ class Backbone(nn.Module):
 class Encoder:
     """A frozen network with the preprocessing that belongs to it.
 
-    `module` maps preprocessed images (B,3,size,size) to features (B,dim).
+    module: maps preprocessed images (B,3,crop,crop) to features (B,dim): a module or a function.
+    preprocess: a `Preprocess` (crop, normalisation), or a function from one PIL image to a tensor (3,h,w).
+        None: `Preprocess()`; for pictures, nothing.
+    dim: None: it is found out with a black picture.
+    fingerprint: what stored features are keyed by. Empty: made of weights, preprocessing and, where the module is not
+        ours, the file it is written in.
+    pictures: whether the module takes a list of PIL images: as `preprocess` crops them, else each at its own size.
     """
 
-    def __init__(self, module: nn.Module, preprocess: Preprocess, dim: int, name: str, fingerprint: str) -> None:
-        self.module = module.eval().requires_grad_(False)
-        self.preprocess = preprocess
-        self.dim = dim
-        self.name = name
-        self.fingerprint = fingerprint  # of weights and preprocessing: what a feature bank is keyed by
+    def __init__(
+        self,
+        module: Callable[..., Any],
+        preprocess: Preprocess | Callable[[Image.Image], Any] | None = None,
+        dim: int | None = None,
+        name: str = "",
+        fingerprint: str = "",
+        *,
+        pictures: bool = False,
+    ) -> None:
+        self.module: Any = module.eval().requires_grad_(False) if isinstance(module, nn.Module) else module
+        self.pictures = pictures
+        self.preprocess = Preprocess() if preprocess is None and not pictures else preprocess
+        self.name = name or getattr(module, "__name__", type(module).__name__)
+        self.dim = dim or self._probed_dim()
+        self.fingerprint = fingerprint or self._mark()
 
     @property
-    def size(self) -> int:
-        """Side of the square the network sees."""
-        return self.preprocess.crop
+    def size(self) -> int | None:
+        """Side of the square the network sees; None where it gets whole pictures."""
+        return self.preprocess.crop if isinstance(self.preprocess, Preprocess) else None
 
     @property
     def short_side(self) -> int:
         """What it resizes the short side of an image to: smaller images are enlarged, larger ones lose pixels."""
-        return self.preprocess.resize
+        return self.preprocess.resize if isinstance(self.preprocess, Preprocess) else sys.maxsize
 
     @property
     def device(self) -> torch.device:
-        tensor = next(self.module.parameters(), None)
+        tensor = next(self.module.parameters(), None) if isinstance(self.module, nn.Module) else None
         return torch.device("cpu") if tensor is None else tensor.device
 
     def to(self, device: torch.device | str) -> Encoder:
-        self.module.to(device)
+        if isinstance(self.module, nn.Module):
+            self.module.to(device)
         return self
 
     @torch.inference_mode()
@@ -62,14 +90,36 @@ class Encoder:
         return torch.cat(rows) if rows else torch.empty(0, self.dim)
 
     def _look(self, images: Tensor | Sequence[Tensor]) -> Tensor:
-        if isinstance(images, Tensor):
-            frames = self.preprocess(images.to(self.device))
-        else:
-            frames = torch.cat([self.preprocess(image[None].to(self.device)) for image in images])
-        found: Tensor = self.module(frames)
+        with calling(f"encoder {self.name}, given {len(images)} images,", self.module):
+            found = as_vectors(self.module(self._frames(images)), len(images), f"encoder {self.name}")
         return found.float().to(images[0].device)
+
+    def _frames(self, images: Tensor | Sequence[Tensor]) -> Any:
+        """What the module is fed."""
+        cut = self.preprocess
+        if isinstance(cut, Preprocess) and not self.pictures:
+            if isinstance(images, Tensor):
+                return cut(images.to(self.device))
+            return torch.cat([cut(image[None].to(self.device)) for image in images])
+        rows = [cut.frame(image[None]) if isinstance(cut, Preprocess) else image[None] for image in images]
+        pictures = [to_pil(row)[0] for row in rows]
+        if cut is None or isinstance(cut, Preprocess):
+            return pictures
+        made = [cut(picture) for picture in pictures]
+        return made if self.pictures else torch.stack([torch.as_tensor(one) for one in made]).to(self.device)
+
+    @torch.inference_mode()
+    def _probed_dim(self) -> int:
+        side = self.size or PROBE
+        return self._look(torch.zeros(1, 3, side, side)).shape[1]
+
+    def _mark(self) -> str:
+        weights = weights_fingerprint(self.module.state_dict() if isinstance(self.module, nn.Module) else {})
+        cut = re.sub(r" at 0x\w+", "", repr(self.preprocess))  # of a function: its address is another in every run
+        return "-".join(filter(None, (weights, f"{zlib.crc32(cut.encode()):08x}", code_mark(self.module))))
 
     __call__ = embed
 
     def __repr__(self) -> str:
-        return f"Encoder({self.name}, dim={self.dim}, size={self.size}, fingerprint={self.fingerprint})"
+        size = "whole pictures" if self.size is None else f"size={self.size}"
+        return f"Encoder({self.name}, dim={self.dim}, {size}, fingerprint={self.fingerprint})"

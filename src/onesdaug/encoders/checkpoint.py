@@ -10,17 +10,47 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from pydantic import BaseModel
 from torch import Tensor, nn
 
 from onesdaug.common.files import whole_folder
-from onesdaug.errors import DataError, WeightsMissing
+from onesdaug.common.reading import parse_json, read_bytes, read_tensors
+from onesdaug.encoders.preprocess import Preprocess
+from onesdaug.errors import DataError, OnesdaugError, WeightsMissing
 
+M = TypeVar("M", bound=nn.Module)
 SHARD_BYTES = 15 * 2**20  # every file stays under 16 MB
+
+
+class Kind(BaseModel):
+    """What tells whose card it is."""
+
+    kind: str | None = None
+
+
+class Card(Kind):
+    """What every card says; what else it holds is left to those who read it."""
+
+    weights: str
+
+
+class HeadCard(BaseModel):
+    name: str
+    settings: dict[str, Any]
+
+
+class EncoderCard(Card):
+    """Of what `onesdaug fewshot train` writes."""
+
+    backbone: str
+    preprocess: Preprocess
+    head: HeadCard | None = None
 
 
 def weights_fingerprint(tensors: Mapping[str, Tensor]) -> str:
@@ -60,21 +90,61 @@ def save_checkpoint(
     return full
 
 
-def load_checkpoint(folder: Path | str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """All tensors, in float32, and the card; the weights are checked against the card's fingerprint."""
-    from safetensors.torch import load_file
+def load_checkpoint(folder: Path | str, kind: type[Card] = Card) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """All tensors, in float32, and the card, checked as one of its `kind`.
 
+    The weights are checked against the card's fingerprint.
+    """
     folder = Path(folder)
-    card_path = folder / "card.json"
-    if not card_path.is_file():
-        raise WeightsMissing(f"{folder} holds no card.json; a checkpoint is what `onesdaug fewshot train` writes")
-    card: dict[str, Any] = json.loads(card_path.read_text())
+    card = read_card(folder, kind)
     tensors: dict[str, Tensor] = {}
     for path in sorted(folder.glob("model*.safetensors")):
-        tensors.update(load_file(path))
+        tensors.update(read_tensors(path))
     if weights_fingerprint(tensors) != card["weights"]:
         raise DataError(f"the weights in {folder} are not those its card names; a shard is missing or damaged")
     return {k: v.float() if v.is_floating_point() else v for k, v in tensors.items()}, card
+
+
+def read_card(folder: Path, kind: type[Kind]) -> dict[str, Any]:
+    """The card alone; DataError where it is not one of that kind."""
+    path = folder / "card.json"
+    if not path.is_file():
+        raise WeightsMissing(f"{folder} holds no card.json; a checkpoint is what `onesdaug fewshot train` writes")
+    text = read_bytes(path)
+    parse_json(text, kind, str(path), "the card of such a checkpoint, or is damaged")
+    card: dict[str, Any] = json.loads(text)
+    return card
+
+
+@contextmanager
+def by_card(folder: Path | str) -> Iterator[None]:
+    """Building what a card describes: whatever does not fit is said in one line that names the checkpoint."""
+    try:
+        yield
+    except OnesdaugError as error:
+        raise error if str(folder) in str(error) else type(error)(f"{folder}: {error}") from error
+    except (RuntimeError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise DataError(f"{folder} is damaged: its weights or settings do not fit ({reason})") from error
+
+
+def restored(build: Callable[[], M], tensors: Mapping[str, Tensor], folder: Path | str) -> M:
+    """The module with these weights of a checkpoint; DataError where they do not fit it.
+
+    Sizes are compared before memory is asked for: a damaged card may claim any.
+    """
+    with by_card(folder):
+        with torch.device("meta"):
+            claimed = _shapes(build().state_dict())
+        if wrong := sorted(dict(claimed.items() ^ _shapes(tensors).items())):
+            raise DataError(f"{folder} is damaged: {wrong[0]} and {len(wrong) - 1} more are not as its card says")
+        module = build()
+        module.load_state_dict(tensors)
+        return module
+
+
+def _shapes(tensors: Mapping[str, Tensor]) -> dict[str, torch.Size]:
+    return {name: value.shape for name, value in tensors.items()}
 
 
 def join(modules: Mapping[str, nn.Module]) -> dict[str, Tensor]:

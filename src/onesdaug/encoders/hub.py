@@ -13,7 +13,6 @@ from torch import Tensor, nn
 
 from onesdaug.common.hub import find, how_to_get, loading, needs_extra
 from onesdaug.encoders.base import Encoder
-from onesdaug.encoders.load import wrap
 from onesdaug.encoders.preprocess import IMAGENET_MEAN, IMAGENET_STD, Preprocess
 from onesdaug.errors import ConfigError
 
@@ -53,9 +52,9 @@ def load_hub(model_id: str) -> Encoder:
     folder = find(model_id, "encoder", accepted, ("*.json", "*.safetensors", "*.bin"), download=True)
     with loading(model_id, how_to_get(model_id), kind="a vision model"):
         model = AutoModel.from_pretrained(folder)
-    processor = folder / "preprocessor_config.json"
-    described = json.loads(processor.read_text()) if processor.is_file() else {}
-    return wrap(Pooled(model), from_processor(described), None, f"hf:{model_id}")
+        processor = folder / "preprocessor_config.json"
+        described = from_processor(json.loads(processor.read_bytes()) if processor.is_file() else {})
+    return Encoder(Pooled(model), described, None, f"hf:{model_id}")
 
 
 def from_processor(described: Mapping[str, Any]) -> Preprocess:

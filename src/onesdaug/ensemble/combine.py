@@ -55,7 +55,8 @@ def vote(outputs: Tensor, weights: Tensor) -> Tensor:
     """Vote shares per class, (B, C), each summing to 1; their argmax is the decision, ties already resolved.
 
     A tie goes to the original's class if it is among the tied classes; otherwise to the tied class with the
-    largest weighted probability; if that is equal too, to the lowest index.
+    largest weighted probability; if that is equal too, to the lowest index. An image with a NaN among the outputs
+    that count has NaN shares, as its mean would be: no class was voted for.
     """
     p = probabilities(outputs)
     classes = p.shape[-1]
@@ -68,7 +69,8 @@ def vote(outputs: Tensor, weights: Tensor) -> Tensor:
     own = p[:, 0].argmax(-1)
     winner = torch.where(tied.gather(1, own[:, None])[:, 0], own, by_mass)
     nudged = (1 - NUDGE) * shares + NUDGE * one_hot(winner, classes).to(p.dtype)
-    return torch.where(tied.sum(-1, keepdim=True) > 1, nudged, shares)
+    decided = torch.where(tied.sum(-1, keepdim=True) > 1, nudged, shares)
+    return decided.masked_fill((p.isnan().any(-1) & (weights > 0)).any(-1, keepdim=True), torch.nan)
 
 
 def probabilities(outputs: Tensor) -> Tensor:
@@ -78,8 +80,8 @@ def probabilities(outputs: Tensor) -> Tensor:
             "probabilities, votes and confidence need one column per class, but the model gives a single "
             "one; for a binary score use output=lambda s: torch.cat([-s, s], dim=1)"
         )
-    sums = outputs.sum(-1)
-    already = (outputs >= 0).all() & ((sums - 1).abs() < 1e-2).all()
+    distribution = (outputs >= 0).all(-1) & ((outputs.sum(-1) - 1).abs() < 1e-2)
+    already = (distribution | outputs.isnan().any(-1)).all()  # a broken row says nothing of the others
     return outputs if bool(already) else outputs.softmax(-1)
 
 

@@ -5,37 +5,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import torch
 from PIL import Image
 from torch import Tensor
 
 from onesdaug.augment.seeds import row_seeds
-from onesdaug.augment.source import ViewSource
+from onesdaug.augment.source import ViewSource, as_view_source, find_source
+from onesdaug.common.own import calling
 from onesdaug.common.registry import VIEWS
 from onesdaug.errors import ConfigError, OnesdaugError
 
 __all__ = ["Source", "ViewSource", "as_source", "find_views", "row_seeds"]
-
-
-@runtime_checkable
-class _MakesTensors(Protocol):
-    def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str]) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class FunctionViews(ViewSource):
-    """A plain function f(batch, k, seeds)."""
-
-    function: Callable[[Tensor, int, Any], Tensor]
-
-    def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None) -> Tensor:
-        return self.function(batch, k, row_seeds(batch) if seeds is None else seeds)
 
 
 @dataclass(frozen=True)
@@ -45,7 +30,8 @@ class Source:
     views: ViewSource
 
     def tensors(self, batch: Tensor, k: int, seed: int) -> Tensor:
-        made: Any = self.views.tensors(batch, k, row_seeds(batch, seed))
+        with calling(f"{self.views!r}, asked for {k} views of {len(batch)} images,", self.views.code):
+            made: Any = self.views.tensors(batch, k, row_seeds(batch, seed))
         expected = (len(batch), k, *batch.shape[1:])
         if not isinstance(made, Tensor) or tuple(made.shape) != expected:
             got = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
@@ -53,7 +39,8 @@ class Source:
         return made
 
     def images(self, originals: list[Image.Image], k: int, seed: int) -> list[list[Image.Image]]:
-        made = self.views.pictures(originals, k, seed)
+        with calling(f"{self.views!r}, asked for {k} views of {len(originals)} images,", self.views.code):
+            made = self.views.pictures(originals, k, seed)
         if [len(row) for row in made] != [k] * len(originals):
             counts = [len(row) for row in made]
             raise ConfigError(f"the view source must give {k} views per image, but gave {counts}")
@@ -71,34 +58,33 @@ def as_source(views: Any) -> Source:
         views = Augmenter.from_pretrained("shape", config=preset("paper", shape=views))
     elif isinstance(views, str | PathLike):
         views = find_views(str(views))
-    if isinstance(views, type) or not (isinstance(views, ViewSource | _MakesTensors) or callable(views)):
+    found = as_view_source(views)
+    if found is None:
         raise ConfigError(
             f"views={views!r} cannot make views; give an Augmenter, a folder written by `onesdaug augment`, "
             "a ShapeTweak, an object with .tensors(batch, k, seeds), or a function f(batch, k, seeds)"
         )
-    if not isinstance(views, ViewSource):
-        views = FunctionViews(views.tensors if isinstance(views, _MakesTensors) else views)
-    return Source(views)
+    return Source(found)
 
 
 def find_views(spec: str, preset: str | None = None, device: str | torch.device = "auto") -> Any:
-    """What a name stands for: a registered view source, a folder of views, a generator, or your own of either kind."""
-    from onesdaug.augment.operator import Augmenter
-    from onesdaug.generators.base import Generator
+    """What a name stands for: a registered view source, a folder of views, a generator, or your own of either kind.
+
+    Views here are for a model, not for the eye: a generator is taken with the preset tuned for accuracy.
+    """
+    from onesdaug.augment.operator import Augmenter, default_preset
     from onesdaug.generators.load import find_generator
     from onesdaug.jobs.folder import ViewFolder
     from onesdaug.jobs.manifest import NAME
 
-    own = ":" in spec and not Path(spec).exists()
-    if spec not in VIEWS and not own:
-        if (Path(spec) / NAME).is_file():
-            return ViewFolder(spec)
-        try:
-            find_generator(spec)
-        except OnesdaugError as error:
-            raise type(error)(f"{error}; views also come from {VIEWS.choices()}") from None
-        return Augmenter.from_pretrained(spec, preset=preset, device=device)
-    found = VIEWS.get(spec)
-    if isinstance(found, Generator) or (isinstance(found, type) and issubclass(found, Generator)):
-        return Augmenter.from_pretrained(spec, preset=preset, device=device)
-    return found() if isinstance(found, type) else found
+    stored = (Path(spec) / NAME).is_file()
+    found = ViewFolder(spec) if stored else find_source(spec)
+    if isinstance(found, ViewSource):
+        if preset is not None:
+            raise ConfigError(f"--preset {preset} is for generators: {spec} makes its views without one")
+        return found
+    try:
+        find_generator(found or spec)
+    except OnesdaugError as error:
+        raise type(error)(f"{error}; views also come from {VIEWS.choices()}") from None
+    return Augmenter.from_pretrained(found or spec, preset=preset or default_preset(found or spec), device=device)

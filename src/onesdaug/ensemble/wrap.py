@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
+from os import PathLike
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,15 +14,17 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from onesdaug.common.vectors import as_vectors
 from onesdaug.data.images import load_image
-from onesdaug.data.pixels import check_batch, to_pil, to_tensor
+from onesdaug.data.pixels import check_batch, to_floats, to_pil, to_tensor
 from onesdaug.ensemble.combine import COMBINE, view_weights
+from onesdaug.ensemble.estimator import Estimator
+from onesdaug.ensemble.models import COMBINED, INPUT, ask, kind_of
 from onesdaug.ensemble.select import SCORES, kept_views
 from onesdaug.ensemble.sources import as_source
 from onesdaug.errors import ConfigError
 
-# Where a transformers ModelOutput keeps the one vector per image: the first of these it has is taken.
-FIELDS = ("logits", "image_embeds", "pooler_output", "last_hidden_state")
+PICK = "; pick it with output=, for example output=lambda out: out[0]"
 
 
 @dataclass(frozen=True)
@@ -35,22 +38,26 @@ class EnsembleDetails:
     views: Tensor | list[list[Image.Image]]  # (B, K, 3, H, W), or K images per image fed
 
 
-class TestTimeEnsemble(nn.Module):
+class TestTimeEnsemble(Estimator, nn.Module):
     """Run `model` on an image and K views of it and combine the outputs; half the weight is the original's.
 
-    model: an nn.Module, a callable on tensors or on a list of PIL images, or an object with `predict_proba`.
+    Around a classifier it stands in the classifier's place: `predict`, `predict_proba`, `score`, `classes_`, `fit`.
+
+    model: an nn.Module, a callable on tensors or on a list of PIL images, a scikit-learn model (with `predict_proba`,
+        else its labels are votes), or a transformers pipeline("image-classification").
     views: an Augmenter, a folder written by `onesdaug augment`, a ShapeTweak, an object with
         .tensors(batch, k, seeds), or a function f(batch, k, seeds) → (B, K, 3, H, W).
     original_weight: the original's share; the views split the rest.
         None: 0.5 for averages, one vote each for "vote".
-    combine: "embedding", "logits", "probs" or "vote". None: "probs" for `predict_proba`, else "embedding".
+    combine: "embedding", "logits", "probs" or "vote". None: "probs" for `predict_proba` and pipelines, "vote" for a
+        model that gives labels, else "embedding".
     select, keep: "all" views, or the best ⌈keep·K⌉ of each image by "similarity" (cosine with the original's
         output) or by "confidence" (lowest entropy).
     seed: of the views; the same image has the same views in any batch.
-    preprocess: from what is fed to what the model takes, for originals and views alike. Fed a tensor, it gets
-        an (N, 3, H, W) batch in [0, 1]; fed PIL images, it gets one at a time.
-    input: what the model takes: "tensor", "pil" (a list) or "numpy" (NHWC; flat rows for `predict_proba`).
-        None: "tensor" for a module, "numpy" for `predict_proba`, and for other callables whatever is fed.
+    preprocess: from what is fed to what the model takes, for originals and views alike. Fed a tensor
+        or an array, it gets an (N, 3, H, W) batch in [0, 1]; fed PIL images or paths, one PIL image at a time.
+    input: what the model takes: "tensor", "pil" (a list) or "numpy" (NHWC; flat rows for scikit-learn).
+        None: "tensor" for a module, "pil" for a pipeline, "numpy" for scikit-learn; for others whatever is fed.
     output: picks one vector per image, (N, C), from what the model returns.
         None: tensors, arrays, lists of vectors as they are; of a transformers ModelOutput one of `FIELDS`.
     chunk: at most so many rows in one forward. None: all B·(1+K) at once.
@@ -74,11 +81,9 @@ class TestTimeEnsemble(nn.Module):
         chunk: int | None = None,
     ) -> None:
         super().__init__()
-        is_module = isinstance(model, nn.Module)
-        self.proba = not is_module and hasattr(model, "predict_proba")
-        combine = combine or ("probs" if self.proba else "embedding")
-        if not (callable(model) or self.proba):
-            raise ConfigError(f"model={model!r} is neither callable nor has predict_proba")
+        self._given = {"views": views, "original_weight": original_weight, "combine": combine, "input": input}
+        self.kind = kind_of(model)
+        combine = combine or COMBINED.get(self.kind, "embedding")
         _one_of("combine", combine, COMBINE)
         _one_of("select", select, ("all", *SCORES))
         if k < 0:
@@ -109,12 +114,12 @@ class TestTimeEnsemble(nn.Module):
         self.combine, self.select, self.keep = combine, select, keep
         self.original_weight = 0.5 if original_weight is None and combine != "vote" else original_weight
         self.preprocess, self.output = preprocess, output
-        self.input = input or ("tensor" if is_module else "numpy" if self.proba else None)
-        self.training = is_module and model.training
+        self.input = input or INPUT.get(self.kind)
+        self.training = isinstance(model, nn.Module) and model.training
 
     @torch.no_grad()
     def forward(self, images: Any, *, return_details: bool = False) -> Tensor | EnsembleDetails:
-        """(B, C) for a (B, 3, H, W) batch in [0, 1], a PIL image or a list of them; never any gradients."""
+        """(B, C) for a (B, 3, H, W) batch in [0, 1], a (B, H, W, 3) array, PIL images or paths; no gradients."""
         if isinstance(self.model, nn.Module) and self.model.training:
             warnings.warn("the wrapped model is in training mode; call .eval() first", stacklevel=2)
         fed = _checked(images)
@@ -127,9 +132,15 @@ class TestTimeEnsemble(nn.Module):
         output = COMBINE[self.combine](exact, weights).to(per_view.dtype)
         return EnsembleDetails(output, per_view, weights, kept, views) if return_details else output
 
-    def extra_repr(self) -> str:
-        weight = f"original_weight={self.original_weight}"
-        return f"k={self.k}, {weight}, combine={self.combine}, select={self.select}"
+    def originals(self, images: Any) -> Any:
+        """The images without views, in the form the model takes."""
+        return self._feed(_checked(images))
+
+    def __repr__(self) -> str:
+        """One line; of a module only its class, for some fill pages."""
+        model = type(self.model).__name__ if isinstance(self.model, nn.Module) else _name(self.model)
+        settings = f"original_weight={self.original_weight}, combine={self.combine}, select={self.select}"
+        return f"TestTimeEnsemble({model}, {self.source.views!r}, k={self.k}, {settings}, seed={self.seed})"
 
     def _with_views(self, fed: Tensor | list[Image.Image]) -> tuple[Any, Any]:
         """All rows to run, each original followed by its views, and the views alone."""
@@ -143,12 +154,11 @@ class TestTimeEnsemble(nn.Module):
 
     def _run(self, rows: Any) -> Tensor:
         size = self.chunk or len(rows)
-        call = self.model.predict_proba if self.proba else self.model
         outputs = []
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
-            raw = call(self._feed(part))
-            outputs.append(_matrix(self.output(raw) if self.output else raw, len(part)))
+            raw = ask(self.model, self.kind, self._feed(part))
+            outputs.append(as_vectors(self.output(raw) if self.output else raw, len(part), how=PICK))
         return torch.cat(outputs)
 
     def _feed(self, rows: Any) -> Any:
@@ -166,10 +176,9 @@ class TestTimeEnsemble(nn.Module):
             like = self._like()
             return batch if like is None else batch.to(like.device, like.dtype)
         batch = batch.to(torch.promote_types(batch.dtype, torch.float32)).cpu()
-        if self.preprocess is None:
+        if self.preprocess is None or pictures:
             batch = batch.permute(0, 2, 3, 1)
-            batch = batch.flatten(1) if self.proba else batch
-        return batch.numpy()
+        return (batch.flatten(1) if self.kind in ("probabilities", "labels") else batch).numpy()
 
     def _like(self) -> Tensor | None:
         """A tensor with the device and dtype the model computes in; a bound method belongs to its module."""
@@ -185,14 +194,32 @@ def _one_of(name: str, value: str, allowed: Any) -> None:
 
 
 def _checked(images: Any) -> Tensor | list[Image.Image]:
-    images = [images] if isinstance(images, Image.Image) else images
-    if isinstance(images, list | tuple) and images and all(isinstance(i, Image.Image) for i in images):
-        return [load_image(i) for i in images]  # upright RGB, as the views are
+    """A batch of floats in [0, 1], or upright RGB pictures, as the views are."""
+    images = [images] if isinstance(images, Image.Image | str | PathLike) else images
+    if isinstance(images, np.ndarray):
+        if images.ndim == 4 and images.shape[-1] == 3:
+            images = to_floats(torch.from_numpy(np.ascontiguousarray(images))).permute(0, 3, 1, 2)
+        elif images.ndim == 1:
+            images = list(images)  # of paths or pictures, as cross-validation cuts them
+    if (
+        isinstance(images, list | tuple)
+        and images
+        and all(isinstance(i, Image.Image | str | PathLike) for i in images)
+    ):
+        return [load_image(i) for i in images]
     if not isinstance(images, Tensor) or len(images) == 0:
-        got = f"a tensor {tuple(images.shape)}" if isinstance(images, Tensor) else type(images).__name__
-        raise ConfigError(f"feed a (B, 3, H, W) tensor, a PIL image or a list of PIL images, not {got}")
+        shape = f" {tuple(images.shape)}" if isinstance(images, Tensor | np.ndarray) else ""
+        raise ConfigError(
+            "feed a (B, 3, H, W) tensor, a (B, H, W, 3) array, a PIL image or a path, or a list of those, not "
+            f"a {type(images).__name__.lower()}{shape}"
+        )
     check_batch(images)
     return images
+
+
+def _name(model: Any) -> str:
+    """A function's name or an object's own words, in one line."""
+    return str(getattr(model, "__name__", None) or " ".join(repr(model).split()))
 
 
 def _stack(ready: Any) -> Tensor:
@@ -207,29 +234,3 @@ def _stack(ready: Any) -> Tensor:
             "preprocess= a function that brings each PIL image to one size"
         )
     return torch.stack(parts)
-
-
-def _matrix(raw: Any, rows: int) -> Tensor:
-    """The model's outputs as (N, C): a tensor, an array, a list of N vectors, or a field of a ModelOutput."""
-    name = type(raw).__name__
-    found: Any = raw
-    if isinstance(raw, Mapping):
-        field = next((f for f in FIELDS if raw.get(f) is not None), None)
-        name, found = f"{name}.{field}", raw[field] if field else None
-        if field == "last_hidden_state" and found.ndim == 3:
-            found = found[:, 0]  # the CLS token; models without one need output=
-    elif isinstance(raw, list | tuple):
-        vectors = [torch.as_tensor(r) for r in raw if isinstance(r, Tensor | np.ndarray | list)]
-        alike = len(vectors) == len(raw) == rows and len({tuple(v.shape) for v in vectors}) == 1
-        found = torch.stack(vectors) if alike else None
-    if isinstance(found, Tensor | np.ndarray):
-        matrix = torch.as_tensor(found)
-        while matrix.ndim > 2 and matrix.shape[-1] == 1:  # pooled maps, (N, C, 1, 1)
-            matrix = matrix.squeeze(-1)
-        if matrix.ndim == 2 and len(matrix) == rows:
-            return matrix if matrix.is_floating_point() else matrix.float()
-        name = f"{name} of shape {tuple(matrix.shape)}"
-    raise ConfigError(
-        f"the model must give one vector per image, ({rows}, C), but gave {name}; pick it with output=, "
-        "for example output=lambda out: out[0]"
-    )

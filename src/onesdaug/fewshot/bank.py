@@ -6,7 +6,7 @@ Tensors `features` (N, 1+K, d), column 0 the original, and `labels` (N,); the he
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from onesdaug.common.files import whole_file
+from onesdaug.common.reading import parse_json
 from onesdaug.ensemble.combine import mean, shares, view_weights
 from onesdaug.ensemble.select import kept_views
 from onesdaug.errors import ConfigError, DataError
@@ -38,13 +39,15 @@ class BankInfo:
     commit: str
     schema: int = SCHEMA
 
+    def __post_init__(self) -> None:
+        k = self.views.get("k")
+        if not isinstance(self.views.get("source"), str) or type(k) is not int or k < 0:
+            raise DataError(
+                f"views of a bank have a source, a text, and k, a number from 0 on, not {dict(self.views)}"
+            )
+
     def to_json(self) -> str:
         return json.dumps(vars(self) | {"views": dict(self.views)})
-
-    @classmethod
-    def from_json(cls, text: str) -> BankInfo:
-        fields = json.loads(text)
-        return cls(**fields | {"class_names": tuple(fields["class_names"]), "ids": tuple(fields["ids"])})
 
     def summary(self) -> dict[str, Any]:
         """What a result file repeats of it: everything but the long lists."""
@@ -59,12 +62,16 @@ class FeatureBank:
     info: BankInfo
 
     def __post_init__(self) -> None:
-        n = self.features.shape[0]
-        if self.features.ndim != 3 or self.labels.shape != (n,) or len(self.info.ids) != n:
+        shape, n = tuple(self.features.shape), len(self.info.ids)
+        columns = 1 + (0 if self.oracle else self.k)
+        if len(shape) != 3 or shape[:2] != (n, columns) or tuple(self.labels.shape) != (n,):
             raise DataError(
-                f"a bank needs features (N, 1+K, d) with N labels and ids, got {tuple(self.features.shape)}, "
-                f"{tuple(self.labels.shape)} and {len(self.info.ids)} ids"
+                f"a bank needs features (N, 1+K, d) with N labels and ids, got {shape}, {tuple(self.labels.shape)} "
+                f"and {n} ids, with K = {columns - 1}"
             )
+        if not self.features.is_floating_point() or self.labels.dtype != torch.int64 or bool((self.labels < 0).any()):
+            kinds = f"{self.features.dtype} and {self.labels.dtype}"
+            raise DataError(f"features of a bank are floating point, labels int64 and not negative; got {kinds}")
 
     @property
     def k(self) -> int:
@@ -111,22 +118,42 @@ class FeatureBank:
         """Open a bank; its features stay on disk (memory-mapped) until they are used."""
         if not Path(path).is_file():
             raise DataError(f"no feature bank at {path}; `onesdaug fewshot embed` writes one")
+        what = "a feature bank of this package"
         try:
             with safe_open(path, framework="pt") as file:
-                info = BankInfo.from_json((file.metadata() or {})["onesdaug"])
-                bank = cls(file.get_tensor("features"), file.get_tensor("labels"), info)
-        except (SafetensorError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is not a feature bank of this package: {error}") from error
+                info = parse_json((file.metadata() or {}).get("onesdaug", ""), BankInfo, str(path), what)
+                features, labels = file.get_tensor("features"), file.get_tensor("labels")
+        except (SafetensorError, OSError, KeyError) as error:
+            raise DataError(f"{path} is not {what}: {error}") from error
         if info.schema != SCHEMA:
             raise DataError(f"{path} has bank format {info.schema}, this version reads {SCHEMA}: embed again")
+        try:
+            bank = cls(features, labels, info)
+        except DataError as error:
+            raise DataError(f"{path} is not {what}: {error}") from error
+        if (wrong := not_finite(features)) is not None:
+            row, column = wrong
+            of = "the original" if column == 0 else f"view {column}"
+            raise DataError(
+                f"{path} holds features that are NaN or infinite: row {row} ({info.ids[row]}), {of}; embed again"
+            )
         return bank
 
 
-def to_dtype(features: Tensor, dtype: torch.dtype) -> Tensor:
-    """Cast features for storing; refuse rather than store infinities."""
+def not_finite(features: Tensor) -> tuple[int, int] | None:
+    """The first row and column of (N, 1+K, d) that hold NaN or infinity. A sum finds out that there are none."""
+    if torch.isfinite(features.sum(dtype=torch.float64)):
+        return None
+    row, column = (~torch.isfinite(features).all(-1)).nonzero()[0].tolist()
+    return row, column
+
+
+def to_dtype(features: Tensor, dtype: torch.dtype, ids: Sequence[str] = ()) -> Tensor:
+    """Cast features (N, …) for storing; refuse rather than store infinities."""
     stored = features.to(dtype)
     if not torch.isfinite(stored).all():
-        cause = "the encoder gave values that are not finite"
+        bad = int((~torch.isfinite(stored).reshape(len(stored), -1).all(1)).nonzero()[0])
+        cause = f"the encoder gave values that are not finite for {ids[bad] if ids else f'row {bad}'}"
         if torch.isfinite(features).all():
             cause = "features too large for float16; use --dtype float32"
         raise DataError(f"cannot store these features: {cause}")

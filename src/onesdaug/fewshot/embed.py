@@ -10,20 +10,21 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
 from PIL import Image
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
 from onesdaug.common.files import whole_file
 from onesdaug.common.progress import progress
+from onesdaug.common.reading import read_tensors
 from onesdaug.data.dataset import Dataset
-from onesdaug.data.decode import is_whole, originals
+from onesdaug.data.decode import originals, sizes
 from onesdaug.data.pixels import to_tensor
 from onesdaug.encoders.base import Encoder
 from onesdaug.errors import ConfigError
@@ -32,6 +33,7 @@ from onesdaug.fewshot.views import Views, as_batch
 
 FRAME = 96  # px, the side up to which the working size serves
 WHOLE_CHUNK = 256  # whole images take more memory than squares of the working size
+WHOLE_PIXELS = 1 << 26  # of the images of such a chunk: a gigabyte, as pictures and as floats
 
 
 def embed(
@@ -62,7 +64,8 @@ def embed_all(
     about, maker = _described(views, k)
     wide_views = maker is not None and maker.side > FRAME
     wide = wide_views or any(encoder.short_side > FRAME for encoder in encoders.values())
-    any_whole = wide and bool(dataset.members) and not is_whole(dataset)
+    own = sizes(dataset) if wide else []
+    any_whole = any(size != dataset.images.shape[1:3] for size in own)  # else decoding lost nothing
     jobs: list[_Job] = []
     for output, encoder in encoders.items():
         wide = encoder.short_side > FRAME
@@ -78,15 +81,26 @@ def embed_all(
         )
         jobs.append(_Job(encoder, output, info, dtype, whole, (known or {}).get(output)))
     if missing := [job for job in jobs if not job.finished()]:
-        chunk = min(chunk, WHOLE_CHUNK) if any_whole else chunk
-        with progress(len(dataset), "images", "embedding") as bar:
-            for start in range(0, len(dataset), chunk):
-                pictures = _Chunk(dataset, slice(start, start + chunk), maker, k, seed)
+        pixels = [width * height for width, height in own] if any_whole else [0] * len(dataset)
+        with progress(len(dataset), "images", "embedding", parts=k) as bar:
+            for rows in _slices(pixels, min(chunk, WHOLE_CHUNK) if any_whole else chunk):
+                pictures = _Chunk(dataset, rows, maker, k, seed)
                 made = sum(job.embed(pictures) for job in missing)
                 bar.advance(len(pictures) if made else 0, skipped=0 if made else len(pictures))
     for job in missing:
         job.join(torch.as_tensor(dataset.labels))
     return {job.output: FeatureBank.load(job.output) for job in jobs}
+
+
+def _slices(pixels: Sequence[int], most: int) -> Iterator[slice]:
+    """Consecutive rows, at most so many and not too many pixels at once; an image alone may have any number."""
+    start = total = 0
+    for row, count in enumerate(pixels):
+        if row > start and (row == start + most or total + count > WHOLE_PIXELS):
+            yield slice(start, row)
+            start, total = row, 0
+        total += count
+    yield slice(start, len(pixels))
 
 
 def _described(views: Views | str | None, k: int) -> tuple[dict[str, Any], Views | None]:
@@ -160,13 +174,13 @@ class _Job:
         if file.is_file():
             return False
         known = None if self.known is None else self.known[chunk.rows]
-        features = to_dtype(_encode(self.encoder, chunk, self.whole, known), self.dtype)
+        features = to_dtype(_encode(self.encoder, chunk, self.whole, known), self.dtype, self.info.ids[chunk.rows])
         with whole_file(file) as temporary:
             save_file({"features": features}, temporary)
         return True
 
     def join(self, labels: Tensor) -> None:
-        features = torch.cat([load_file(file)["features"] for file in self.files])
+        features = torch.cat([read_tensors(file, "delete it and run again")["features"] for file in self.files])
         FeatureBank(features, labels, self.info).save(self.output)
         shutil.rmtree(self.parts)
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from onesdaug.common.progress import partly, progress
 from onesdaug.ensemble.combine import shares
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import FeatureBank
@@ -22,7 +24,8 @@ from onesdaug.fewshot.episodes import (
     sample_episodes,
     sample_oracle_views,
 )
-from onesdaug.fewshot.heads import Head
+from onesdaug.fewshot.heads import Head, as_head
+from onesdaug.fewshot.use import ViewUse as ViewUse  # part of this module's interface
 from onesdaug.statistics import Paired, Summary, mean_ci, paired
 
 # Gathered features per step: what a core's cache holds; 32 MB halves the speed.
@@ -46,25 +49,6 @@ class Task:
     def sample(self, labels: Tensor) -> Episodes:
         count = self.episodes or -(-PAPER_QUERIES // (self.way * self.query))
         return sample_episodes(labels, self.way, self.shot, self.query, count, self.seed)
-
-
-@dataclass(frozen=True)
-class ViewUse:
-    """How many views stand behind each support and each query image, and what the original still weighs."""
-
-    support: int = 0
-    query: int = 0
-    original_weight: float = 0.5
-    normalise: bool = False  # features to length 1 before they are averaged
-    select: str = "all"  # or "similarity": only the views most like their original
-    keep: float = 0.5  # the fraction of views that stays then
-    # a query whose original is decided by more than this margin is answered without views (None: all have views)
-    threshold: float | None = None
-
-    def table(self, bank: FeatureBank, views: int) -> Tensor:
-        """The feature that stands for each image with so many of its views: (N, d)."""
-        weight = self.original_weight
-        return bank.combined(views, weight, normalise=self.normalise, select=self.select, keep=self.keep)
 
 
 @dataclass(frozen=True)
@@ -125,9 +109,11 @@ def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Episode
     return EpisodeFeatures(bank, episodes, use, views)
 
 
-def accuracies(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDArray[np.float64]:
+def accuracies(
+    head: Head | Callable[[Tensor, Tensor], Any], features: EpisodeFeatures, episodes: Episodes
+) -> NDArray[np.float64]:
     """The share of right answers in each episode: (E,)."""
-    shares: NDArray[np.float64] = right_answers(head, features, episodes).sum(1) / episodes.targets.numel()
+    shares: NDArray[np.float64] = right_answers(as_head(head), features, episodes).sum(1) / episodes.targets.numel()
     return shares
 
 
@@ -153,7 +139,7 @@ def right_answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> 
     try:
         with ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             for _ in pool.map(score, range(0, len(episodes), step)):
-                pass
+                partly(step / len(episodes))
     finally:
         torch.set_num_threads(threads)
     return right.double().numpy()
@@ -187,37 +173,45 @@ def margins(head: Head, bank: FeatureBank, episodes: Episodes, use: ViewUse) -> 
     return torch.cat(found)
 
 
+def check_comparable(bank: FeatureBank, reference: FeatureBank) -> None:
+    if reference.info.ids != bank.info.ids or not torch.equal(reference.labels, bank.labels):
+        raise DataError("the baseline bank holds other images than this one (or another order): not comparable")
+    if reference.dim != bank.dim:
+        raise DataError(f"the baseline's features have d = {reference.dim}, this bank's {bank.dim}")
+
+
 def evaluate(
     bank: FeatureBank,
-    head: Head,
+    head: Head | Callable[[Tensor, Tensor], Any],
     tasks: Sequence[Task],
     uses: Iterable[ViewUse],
     baseline: FeatureBank | None = None,
 ) -> list[Result]:
     """Every use of the views on every task, each against the baseline on the same episodes.
 
-    The baseline is another bank of the same images with all its views, or this bank's originals alone.
+    The baseline is another bank of the same images with all its views, or this bank's originals alone. A head may be a
+    plain function of support (E, N, S, d) and query (E, Q, d) that gives logits (E, Q, N).
     """
     uses = list(uses)
     reference = bank if baseline is None else baseline
-    if reference.info.ids != bank.info.ids or not torch.equal(reference.labels, bank.labels):
-        raise DataError("the baseline bank holds other images than this one (or another order): not comparable")
-    if reference.dim != bank.dim:
-        raise DataError(f"the baseline's features have d = {reference.dim}, this bank's {bank.dim}")
+    check_comparable(bank, reference)
     weight = uses[0].original_weight if uses else 0.5
     original = ViewUse(0, 0, weight) if baseline is None else ViewUse(baseline.k, baseline.k, weight)
+    if baseline is None:
+        uses = [use for use in uses if use.support or use.query]  # the others are the baseline itself
     results = []
-    for task in tasks:
-        episodes = task.sample(bank.labels)
-        recipe = episodes.recipe()
-        scores = accuracies(head, features_for(reference, episodes, original), episodes)
-        results.append(Result(task, original, mean_ci(scores), None, recipe, baseline=True))
-        for use in uses:
-            if baseline is None and use.support == use.query == 0:
-                continue  # that is the baseline itself
-            mine = accuracies(head, features_for(bank, episodes, use), episodes)
-            gain = paired(mine, scores) if len(episodes) > 1 else None
-            results.append(Result(task, use, mean_ci(mine), gain, recipe))
+    with progress(len(tasks) * (1 + len(uses)), "rows", "scoring episodes", parts=1) as bar:
+        for task in tasks:
+            episodes = task.sample(bank.labels)
+            recipe = episodes.recipe()
+            scores = accuracies(head, features_for(reference, episodes, original), episodes)
+            results.append(Result(task, original, mean_ci(scores), None, recipe, baseline=True))
+            bar.advance()
+            for use in uses:
+                mine = accuracies(head, features_for(bank, episodes, use), episodes)
+                gain = paired(mine, scores) if len(episodes) > 1 else None
+                results.append(Result(task, use, mean_ci(mine), gain, recipe))
+                bar.advance()
     return results
 
 

@@ -13,6 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from onesdaug.augment.source import ViewSource
+from onesdaug.common.own import code_mark
 
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter
@@ -34,7 +35,9 @@ class Views:
 
     def describe(self) -> dict[str, Any]:
         """Everything but k and the seed that decides the views' pixels; JSON."""
-        return {"source": self.name, **self.source.views.describe()}
+        views = self.source.views
+        mark = code_mark(views.code)  # of someone's own: other code, other views
+        return {"source": self.name, **views.describe(), **({"code": mark} if mark else {})}
 
     def make(self, images: NDArray[np.uint8], ids: Sequence[str], k: int, seed: int) -> Tensor:
         """(B, H, W, 3) uint8 and the images' ids -> (B, K, 3, H, W) in [0, 1]."""

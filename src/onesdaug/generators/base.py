@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, SupportsIndex
 
 import torch
 from torch import nn
 
 from onesdaug.common.devices import pick_device
-from onesdaug.common.registry import check_complete
+from onesdaug.common.own import code_mark
+from onesdaug.common.registry import check_complete, is_from_file
 from onesdaug.errors import ConfigError
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.speed import Compile, set_switches, to_compile
@@ -37,9 +38,11 @@ class Generator(ABC):
     modes: ClassVar[tuple[str, ...]] = ()  # `image_tokens` takes mode=, one of these kinds of condition
     attentions: ClassVar[tuple[str, ...]] = ("decoupled",)  # beyond this one `predict` takes attention=
     options: ClassVar[tuple[str, ...]] = ()  # of `from_pretrained`, beyond source and device
-    default_preset: ClassVar[str] = "paper"  # the operator's settings where none are named
+    default_preset: ClassVar[str] = "paper"  # the operator's settings where accuracy is measured and none are named
+    faithful_preset: ClassVar[str] = ""  # those that draw what the picture shows, to look at; empty: the same
     weights: ClassVar[Path | None] = None  # where a package brings them along, for `onesdaug doctor`
     compiled: Compile = "off"
+    origin: tuple[str, dict[str, Any]] | None = None  # what `load_generator` was given, where that has made it
 
     @abstractmethod
     def encode(self, x: torch.Tensor) -> torch.Tensor:
@@ -83,10 +86,25 @@ class Generator(ABC):
         """The generator's part of `accelerate`."""
         raise ConfigError(f"{type(self).__name__} cannot be compiled with {mode!r}; leave compile off")
 
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Pickled with its weights; where that cannot be, as what it was loaded from.
+
+        Compiled code belongs to one process, and a class of `file.py` is found through its file alone.
+        """
+        if self.compiled == "off" and not is_from_file(type(self)):
+            return super().__reduce_ex__(protocol)
+        if self.origin is None:
+            raise ConfigError(
+                f"this {type(self).__name__} cannot be pickled: it is compiled, or of a file, and was not loaded by "
+                "its name; use onesdaug.generators.load.load_generator, or pickle it first and compile it then"
+            )
+        return _load_again, self.origin
+
     @property
     def identity(self) -> str:
-        """What cache keys call it."""
-        return self.fingerprint or f"{type(self).__module__}.{type(self).__qualname__}"
+        """What cache keys call it; without a fingerprint, one that is not ours changes with the file it is in."""
+        named = f"{type(self).__module__}.{type(self).__qualname__}"
+        return self.fingerprint or "-".join(filter(None, (named, code_mark(self))))
 
     @classmethod
     def recognises(cls, source: str) -> bool:
@@ -107,6 +125,12 @@ class Generator(ABC):
             if isinstance(value, nn.Module | torch.Tensor):
                 setattr(self, name, value.to(device))
         return self
+
+
+def _load_again(source: str, options: dict[str, Any]) -> Any:
+    from onesdaug.generators.load import load_generator
+
+    return load_generator(source, **options)
 
 
 class ShapeOnly(Generator):

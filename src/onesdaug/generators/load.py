@@ -9,8 +9,10 @@ import torch
 
 from onesdaug.common.devices import pick_device
 from onesdaug.common.options import IP_REPO
+from onesdaug.common.own import calling, made
 from onesdaug.common.progress import log
 from onesdaug.common.registry import GENERATORS
+from onesdaug.encoders.checkpoint import Kind, read_card
 from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing
 from onesdaug.generators.base import Generator
 from onesdaug.generators.speed import Compile, check_compile, start_workers
@@ -22,8 +24,10 @@ DEFAULTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def find_generator(source: str | Path) -> Any:
+def find_generator(source: str | Path | Generator) -> Any:
     """The class behind a name or a folder or hub id; of `module:object` the object, a class, instance or factory."""
+    if isinstance(source, Generator):
+        return source
     text = str(source)
     folder = Path(text).expanduser()
     if text in GENERATORS or (":" in text and not folder.exists()):
@@ -37,7 +41,9 @@ def find_generator(source: str | Path) -> Any:
         if _is_class(kind) and kind.recognises(text):
             return kind
     if folder.is_dir() or folder.is_absolute() or text.startswith((".", "~")):
-        there = "holds nothing that a generator here recognises" if folder.is_dir() else "does not exist"
+        there = (
+            f"holds nothing that a generator here recognises{_why(folder)}" if folder.is_dir() else "does not exist"
+        )
         raise WeightsMissing(
             f"the folder {text} {there}: want a model in diffusers format, or what `onesdaug generator train` wrote"
         )
@@ -45,8 +51,18 @@ def find_generator(source: str | Path) -> Any:
     raise AssertionError("unreachable: `check` knows no other name")
 
 
+def _why(folder: Path) -> str:
+    """What is wrong with its card, if that is why."""
+    try:
+        if (folder / "card.json").is_file():
+            read_card(folder, Kind)
+        return ""
+    except OnesdaugError as error:
+        return f" ({error})"
+
+
 def load_generator(
-    source: str | Path, *, device: str | torch.device = "auto", compile: Compile = "off", **options: Any
+    source: str | Path | Generator, *, device: str | torch.device = "auto", compile: Compile = "off", **options: Any
 ) -> Generator | None:
     """The generator, compiled as asked; None for `shape`. Options: `DEFAULTS`, or its own."""
     check_compile(compile, pick_device(device))
@@ -60,30 +76,44 @@ def load_generator(
             f"{source} takes no {', '.join(left)}; leave that out (its own options: {', '.join(takes) or 'none'})"
         )
     start_workers(compile, pick_device(device))
-    made = found.from_pretrained(source, device=device, **given) if _is_class(found) else _own(found, source, device)
-    if made is not None:
-        made.accelerate(compile)
+    with calling(f"making the generator {source}", found):
+        drawn = (
+            found.from_pretrained(source, device=device, **given) if _is_class(found) else _own(found, source, device)
+        )
+    if drawn is not None:
+        drawn.accelerate(compile)
+        drawn.origin = str(source), {"device": str(drawn.device), "compile": compile, **given}
     elif compile != "off":
         raise ConfigError(f"{source} has no network to compile; leave compile off")
-    return made
+    return drawn
 
 
-def _own(found: Any, source: str | Path, device: str | torch.device) -> Generator:
+def _own(found: Any, source: str | Path | Generator, device: str | torch.device) -> Generator:
     """A user's own instance, or what a factory gives; it stays on the device it chose, unless one is named."""
-    made = found() if callable(found) and not isinstance(found, Generator) else found
-    if not isinstance(made, Generator):
-        raise ConfigError(f"{source} gives {type(made).__name__}; want a subclass of onesdaug.Generator, or one made")
-    return made if device == "auto" else made.to_device(pick_device(device))
+    drawn = made(found, f"generator {source}")
+    if not isinstance(drawn, Generator):
+        raise ConfigError(f"{source} gives {type(drawn).__name__}; want a subclass of onesdaug.Generator, or one made")
+    return drawn if device == "auto" else drawn.to_device(pick_device(device))
 
 
-def default_preset(source: str | Path) -> str:
-    """The settings that go with a generator when none are named; one that is not there says so when it is loaded."""
+def default_preset(source: str | Path | Generator) -> str:
+    """The settings with which studies, banks and benchmarks take a generator when none are named."""
+    return _declared(source).default_preset
+
+
+def faithful_preset(source: str | Path | Generator) -> str:
+    """The settings that draw what the picture shows: what `Augmenter` and `onesdaug augment` take unless told."""
+    declared = _declared(source)
+    return declared.faithful_preset or declared.default_preset
+
+
+def _declared(source: str | Path | Generator) -> Generator | type[Generator]:
+    """Who says so: the generator or its class; one that is not there tells when it is loaded."""
     try:
         found = find_generator(source)
     except OnesdaugError:
-        return Generator.default_preset
-    known = isinstance(found, Generator) or _is_class(found)
-    return str(found.default_preset if known else Generator.default_preset)
+        return Generator
+    return found if isinstance(found, Generator) or _is_class(found) else Generator
 
 
 def _is_class(found: Any) -> TypeGuard[type[Generator]]:

@@ -5,14 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import torch
+from pydantic import BaseModel, Field
 
 from onesdaug.errors import ConfigError
 
 NoiseMap = Literal["strength", "cumulative"]
+Beta = Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+
+
+class SchedulerConfig(BaseModel):
+    """What is relied on of the `scheduler_config.json` of a diffusers model."""
+
+    num_train_timesteps: int = Field(1000, ge=1, le=100_000)
+    beta_schedule: str = "linear"
+    beta_start: Beta = 1e-4
+    beta_end: Beta = 0.02
+    trained_betas: Annotated[list[Beta], Field(min_length=1, max_length=100_000)] | None = None
+    set_alpha_to_one: bool = True
+    steps_offset: int = Field(0, ge=0, le=100_000)
+    timestep_spacing: Literal["leading", "linspace", "trailing"] | None = None
+    prediction_type: str = "epsilon"
+    rescale_betas_zero_snr: bool = False
 
 
 @dataclass(frozen=True)

@@ -43,5 +43,5 @@ def remove_leftovers(folders: Iterable[Path]) -> None:
     """Delete the temporary files that a killed job left in these folders."""
     for folder in folders:
         for file in folder.glob(HIDDEN + "*"):
-            if file.name != LOCK and file.is_file():
+            if file.name != LOCK and (file.is_symlink() or not file.is_dir()):  # a pipe would hang who opens it
                 file.unlink(missing_ok=True)

@@ -102,9 +102,10 @@ class ViewFolder(ViewSource):
                 "pixels of the original: give it as it was, not resized or compressed again, or augment it first"
             )
         wanted = range(1, (max(known) if k is None else k) + 1)
-        if absent := [n for n in wanted if n not in known]:
+        absent = next((n for n in wanted if n not in known), None)
+        if absent is not None:
             raise DataError(
-                f"{self.path} has {len(known)} views of this image, but view {absent[0]} was asked for; "
+                f"{self.path} has {len(known)} views of this image, but view {absent} was asked for; "
                 f"run the same `onesdaug augment` again with --k {wanted[-1]}"
             )
         files = [self.path / known[n] for n in wanted]

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 WORKERS = max(2, min(8, os.cpu_count() or 2))
 _NOTES_SHOWN = 3  # of each kind of remark about images; the rest is counted
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# something stands where one view should go: that costs its image, while any other failure to write stops the job
+_OF_ONE_PLACE = (errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG)
 
 
 @dataclass
@@ -65,12 +67,12 @@ def run_job(augmenter: Augmenter, listing: Listing, settings: JobSettings) -> Jo
         ThreadPoolExecutor(WORKERS) as readers,
         ThreadPoolExecutor(WORKERS) as writers,
         ThreadPoolExecutor(augmenter.overlap) as runners,
-        progress(len(listing.items) * settings.k, "views") as bar,
+        progress(len(listing.items) * settings.k, "views", parts=1) as bar,
     ):
-        job = _Job(augmenter, settings, bar, (readers, writers, runners))
+        job = _Job(augmenter, settings, bar, (readers, writers, runners), listing)
         try:
             try:
-                job.run(listing)
+                job.run()
             except KeyboardInterrupt:
                 job.report.interrupted = True
                 job.stop()
@@ -89,19 +91,26 @@ def run_job(augmenter: Augmenter, listing: Listing, settings: JobSettings) -> Jo
 
 class _Job:
     def __init__(
-        self, augmenter: Augmenter, settings: JobSettings, bar: Progress, pools: tuple[ThreadPoolExecutor, ...]
+        self,
+        augmenter: Augmenter,
+        settings: JobSettings,
+        bar: Progress,
+        pools: tuple[ThreadPoolExecutor, ...],
+        listing: Listing,
     ) -> None:
         self.augmenter, self.settings, self.bar, self.overlap = augmenter, settings, bar, augmenter.overlap
         self.readers, self.writers, self.runners = pools
         self.running: deque[tuple[Sequence[PlannedView], Future[list[View]]]] = deque()  # batches under way, in order
         self.manifest = Manifest(settings.out)
-        self.survey = Survey(augmenter, settings, self.manifest)
+        self.listing = listing
+        self.survey = Survey(augmenter, settings, self.manifest, listing.items)
         self.report = JobReport()
         self.folders: set[Path] = set()
         self.noted: Counter[str] = Counter()
         self.pending: tuple[str, list[Writing]] | None = None  # the batch that is computed but does not count yet
 
-    def run(self, listing: Listing) -> None:
+    def run(self) -> None:
+        listing = self.listing
         if self.manifest.repair():
             log.info("the last line of the manifest was torn by a killed run and has been repaired")
         if self.manifest.unreadable:
@@ -135,12 +144,9 @@ class _Job:
         if isinstance(found, ImageError):
             self.fail(item.source, str(found), views=self.settings.k)
             return [None] * self.settings.k
-        if blocked := [name for row in found for name in row.blocked]:
-            others = f" and {len(blocked) - 1} more" if len(blocked) > 1 else ""
-            reason = (
-                f"{blocked[0]}{others} in {self.settings.out} holds something else (other settings, or not made "
-                "here) and was left as it is; --overwrite replaces it"
-            )
+        if blocked := [one for row in found for one in row.blocked]:
+            (name, why), others = blocked[0], f" (and {len(blocked) - 1} more)" if len(blocked) > 1 else ""
+            reason = f"{name} in {self.settings.out} was left as it is{others}: it {why}"
             self.fail(item.source, reason, views=sum(bool(row.blocked) for row in found))
         for note in found[0].loaded.notes if any(row.missing for row in found) else ():
             self.noted[note] += 1
@@ -228,10 +234,17 @@ class _Job:
         with uninterrupted():
             rows, moves = [], []
             for row, view, jobs in writing:
+                try:
+                    written = {kind: job.result() for kind, job in jobs.items()}
+                except OSError as error:
+                    if error.errno not in _OF_ONE_PLACE:
+                        raise
+                    self.fail(row.item.source, f"its views cannot be written: {error}", views=1)
+                    continue
                 sums = {}
                 for kind, name, checksum in self.survey.files(row.item, row.k):
-                    if kind in jobs:
-                        temporary, sums[checksum] = jobs[kind].result()
+                    if kind in written:
+                        temporary, sums[checksum] = written[kind]
                         moves.append((temporary, self.settings.out / name))
                 rows.append(self.manifest_row(batch, row, view, sums))
             self.manifest.append(rows)

@@ -6,15 +6,51 @@ import hashlib
 import json
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from pathlib import Path
-from typing import Any
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, InstanceOf, ValidationError
 
 from onesdaug.common import jsonl
 from onesdaug.jobs.plan import view_name
 
 SCHEMA = 1  # part of every key: raise it when the same settings begin to give other pixels
 NAME = "manifest.jsonl"
-_OF_VIEW = ("view", "key", "sha256", "source", "digest", "batch", "config", "generator")
+Text = InstanceOf[str]  # names may hold bytes that are no characters, which pydantic's own str refuses
+
+
+def _inside(name: str) -> str:
+    """A path in an edited line must not lead out of the folder: leftovers are deleted beside the views."""
+    if not name or PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
+        raise ValueError("does not lie in the output folder")
+    return name
+
+
+class ViewRow(BaseModel):
+    """What is relied on of a view's line; `views` holds the lines as they are."""
+
+    model_config = ConfigDict(strict=True)
+
+    view: Annotated[Text, AfterValidator(_inside)]
+    k: int = Field(ge=1, le=1_000_000)
+    key: Text
+    sha256: Text
+    tweak_sha256: Text | None = None
+    source: Text
+    digest: Text
+    batch: Text
+    config: Text
+    generator: Text
+
+
+class RemarkRow(BaseModel):
+    """The line of an input that failed, or of something to know about it."""
+
+    model_config = ConfigDict(strict=True)
+
+    source: Text
+    status: Text
+    reason: Text
 
 
 def view_key(digest: str, config_json: str, seed: int, k: int, fingerprint: str) -> str:
@@ -85,6 +121,8 @@ class Manifest:
 
 
 def _whole(row: dict[str, Any]) -> bool:
-    needed = _OF_VIEW if row.get("status") == "ok" else ("source",)
-    whole = all(isinstance(row.get(name), str) for name in needed)
-    return whole and ("view" not in needed or isinstance(row.get("k"), int))
+    try:
+        (ViewRow if row.get("status") == "ok" else RemarkRow).model_validate(row)
+    except ValidationError:
+        return False
+    return True

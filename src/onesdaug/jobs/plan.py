@@ -7,6 +7,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -46,6 +47,17 @@ class Listing:
     items: list[Item]
     problems: list[tuple[str, str]] = field(default_factory=list)  # (source, reason)
     notes: list[tuple[str, str]] = field(default_factory=list)  # (source, remark)
+
+
+def identities(paths: Iterable[Path]) -> frozenset[tuple[int, int]]:
+    """The files and links behind these names, however else they may be spelled; none for what is not there."""
+    found = set()
+    for path in paths:
+        for look in (Path.lstat, Path.stat):
+            with suppress(OSError):
+                info = look(path)
+                found.add((info.st_dev, info.st_ino))
+    return frozenset(found)
 
 
 def list_inputs(

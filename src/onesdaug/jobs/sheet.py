@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from onesdaug.common.files import whole_file
+from onesdaug.common.files import check_plain_file, whole_file
 from onesdaug.errors import ConfigError, ImageError
+from onesdaug.jobs.plan import identities
 
 if TYPE_CHECKING:
     from PIL import Image, ImageDraw
@@ -21,6 +23,7 @@ MAX_ROWS, MAX_VIEWS = 24, 12
 _CELL = 200  # side of a thumbnail's square
 _GAP, _MARGIN, _HEAD, _CAPTION = 10, 28, 70, 30
 _INK, _QUIET, _FRAME = (24, 24, 27), (113, 113, 122), (228, 228, 231)
+T = TypeVar("T")
 _MARK = "onesdaug contact sheet"  # written into the PNG, so that a rerun knows its own sheet
 
 
@@ -50,10 +53,14 @@ def write_sheet(
     from PIL.PngImagePlugin import PngInfo
 
     path = out / NAME
+    if identities([path]) & identities(item.path for item in items):
+        raise ConfigError(f"{path} is itself an input of this job and was left as it is; give another output folder")
+    check_plain_file(path)
     if path.exists() and not overwrite and not _ours(path):
         raise ConfigError(f"{path} is not a sheet of ours and was left as it is; --overwrite replaces it")
     rows = []
-    for item in items[:MAX_ROWS]:
+    there = [item for item in items if any(item.view(n) in made for n in range(1, k + 1))]
+    for item in _spread(there):
         if row := _row(out, item, min(k, MAX_VIEWS), tweaked, made):
             rows.append(row)
     columns = ["original", *(["tweaked"] if tweaked else [])]
@@ -65,6 +72,21 @@ def write_sheet(
     with whole_file(path) as temporary:
         draw_sheet(rows, columns, title, more).save(temporary, "PNG", pnginfo=info)
     return path
+
+
+def _spread(items: Sequence[Item]) -> list[Item]:
+    """As many as there is room for: as many of one folder (a class, usually) as of another, evenly over each."""
+    folders: dict[Path, list[Item]] = {}
+    for item in items:
+        folders.setdefault(item.path.parent, []).append(item)
+    turns = sorted((turn, place) for place, folder in enumerate(folders.values()) for turn in range(len(folder)))
+    turns = turns[: max(MAX_ROWS, len(folders))]  # one of each folder, if need be
+    rows = Counter(place for _, place in _evenly(turns, min(MAX_ROWS, len(turns))))
+    return [item for place, folder in enumerate(folders.values()) for item in _evenly(folder, rows[place])]
+
+
+def _evenly(things: Sequence[T], count: int) -> list[T]:
+    return [things[place * len(things) // count] for place in range(count)]
 
 
 def _row(
@@ -162,10 +184,10 @@ def _shortened(draw: ImageDraw.ImageDraw, text: str, font: FreeTypeFont | ImageF
 
 
 def _ours(path: Path) -> bool:
-    from PIL import Image
+    from onesdaug.data.images import opened
 
     try:
-        with Image.open(path) as image:
+        with opened(path, str(path)) as image:
             return image.info.get("Software") == _MARK
-    except OSError:
+    except ImageError:
         return False

@@ -19,7 +19,7 @@ from onesdaug.common.files import sha256_of
 from onesdaug.data.images import LoadedImage, read_image
 from onesdaug.errors import ImageError
 from onesdaug.jobs.manifest import Manifest, batch_id, view_key
-from onesdaug.jobs.plan import Item
+from onesdaug.jobs.plan import Item, identities
 
 if TYPE_CHECKING:
     from onesdaug.augment.operator import Augmenter, Row, View
@@ -49,15 +49,18 @@ class PlannedView:
     digest: str
     key: str
     missing: tuple[str, ...]  # files to write, of "view" and "tweak"
-    blocked: tuple[str, ...] = ()  # files that stand in the way: not ours, other settings, or changed since
+    blocked: tuple[tuple[str, str], ...] = ()  # files that stand in the way, and why they stay
     recorded: str | None = None  # the batch it was made in by the manifest, whether or not its files are there
 
 
 class Survey:
     """Looks up inputs for one job; `look` may be called from several threads."""
 
-    def __init__(self, augmenter: Augmenter, settings: JobSettings, manifest: Manifest) -> None:
+    def __init__(
+        self, augmenter: Augmenter, settings: JobSettings, manifest: Manifest, inputs: Iterable[Item] = ()
+    ) -> None:
         self.settings, self.manifest = settings, manifest
+        self.inputs = identities(item.path for item in inputs) if settings.overwrite else frozenset()
         self.config_json = augmenter.config.model_dump_json()
         self.fingerprint = augmenter.fingerprint
         self.tweaks = settings.save_aug and augmenter.config.shape is not None
@@ -95,15 +98,26 @@ class Survey:
         ours = known.get("key") == key
         missing, blocked = [], []
         for kind, name, field in self.files(item, k):
-            there = sha256_of(self.settings.out / name)
+            path = self.settings.out / name
+            there = sha256_of(path)
             if there is not None and ours and there == known.get(field):
                 continue
-            if there is None or self.settings.overwrite:
+            if there is None or (reason := self._stays(path)) is None:
                 missing.append(kind)
             else:
-                blocked.append(name)
+                blocked.append((name, reason))
         recorded = known["batch"] if ours else None
         return PlannedView(item, k, loaded, digest, key, tuple(missing), tuple(blocked), recorded)
+
+    def _stays(self, path: Path) -> str | None:
+        """Why something at the place of a view is not replaced; None where it may be."""
+        if not self.settings.overwrite:
+            return "holds something else (other settings, or not made here); --overwrite replaces it"
+        if identities([path]) & self.inputs:
+            return "is itself an input of this job, which is never replaced; give another output folder"
+        if path.is_dir() and not path.is_symlink():
+            return "is a folder, which --overwrite does not replace"
+        return None
 
 
 def slots(inputs: Iterable[Sequence[PlannedView | None]], size: int) -> Iterator[list[PlannedView]]:

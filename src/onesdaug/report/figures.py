@@ -14,7 +14,7 @@ from html import escape, unescape
 from importlib.resources import files
 from typing import Any, ParamSpec
 
-from onesdaug.errors import ConfigError
+from onesdaug.errors import ConfigError, how_to_install
 
 P = ParamSpec("P")
 Look = dict[str, Any]  # properties of a line and its dots
@@ -169,7 +169,7 @@ def drawn(draw: Callable[P, Chart | None]) -> Callable[P, str]:
         try:
             import matplotlib.style
         except ImportError:
-            raise ConfigError("plots need matplotlib: pip install 'onesdaug[report]'") from None
+            raise ConfigError(f"plots need matplotlib: {how_to_install('report')}") from None
         # a glyph may be missing where it is measured, which says nothing of where it is read
         ignored = warnings.catch_warnings(action="ignore", category=UserWarning)
         with ignored, matplotlib.style.context(["default", "onesdaug.report.plots"]):

@@ -8,7 +8,7 @@ from importlib.resources import files
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from onesdaug.errors import ConfigError
+from onesdaug.errors import ConfigError, how_to_install
 from onesdaug.report.parts import on_page
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def render(template: str, **values: Any) -> str:
 @cache
 def _environment() -> Environment:
     if find_spec("jinja2") is None:
-        raise ConfigError("pages need Jinja2: pip install 'onesdaug[report]'")
+        raise ConfigError(f"pages need Jinja2: {how_to_install('report')}")
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
     made = Environment(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL import Image
 
-from onesdaug.data.images import load_image
+from onesdaug.data.images import load_image, opened
 from onesdaug.errors import DataError, ImageError
 
 _TYPES = {"JPEG": "image/jpeg", "PNG": "image/png", "WEBP": "image/webp", "GIF": "image/gif"}
@@ -35,7 +35,7 @@ def _uri(folder: Path, name: str) -> tuple[str, tuple[int, int]]:
         raise DataError(f"{name} does not lie beside the results")
     path = folder / name
     size = load_image(path).size
-    with Image.open(path) as picture:
+    with opened(path, name) as picture:
         kind = picture.format or ""
     if kind not in _TYPES:
         raise DataError(f"{name} is {kind or 'of a kind'} that browsers do not show; PNG, JPEG and WebP are shown")

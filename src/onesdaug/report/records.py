@@ -44,7 +44,7 @@ class Cell(Record):
     noise_level: float | None = None  # of generative rows; at 1 they are drawn from the condition alone
     accuracy: Summary
     gain: Paired | None = None  # over no views
-    over_tta: Paired | None = None  # over crop + flip with as many views
+    over_tta: Paired | None = None  # over the study's reference row with as many views
     paper: Paper | None = None
 
 
@@ -215,6 +215,7 @@ class Answer(Record):
     recall: float
     yes_ratio: float
     unknown: int
+    errors: int = 0
     gain: Paired | None = None
     paper_accuracy: Paper | None = None
     paper_f1: Paper | None = None

@@ -5,12 +5,15 @@ One JSON file each; pages, documents and tables are written from these files alo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
+from pydantic_core import from_json
 
 from onesdaug.common.files import write_text
+from onesdaug.common.reading import read_bytes, read_json
 from onesdaug.errors import DataError
 from onesdaug.report.records import (
     Answer,
@@ -69,6 +72,7 @@ class StudyResult(Record):
     about: str
     made: Made
     cells: tuple[Cell, ...] = ()
+    reference: str = "crop-flip"  # the row that `over_tta` compares with; files that name none meant this one
     literature: tuple[Literature, ...] = ()
     claims: tuple[Claim, ...] = ()
     theory: tuple[Theory, ...] = ()
@@ -108,26 +112,40 @@ class StudyResult(Record):
 
 
 def read_result(path: Path) -> StudyResult:
-    try:
-        return StudyResult.model_validate_json(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from error
-    except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise DataError(f"{path} is not a study's result of this version ({place}: {first['msg']})") from error
+    return read_json(path, StudyResult, "a study's result of this version", strict=False)
 
 
 def is_result(path: Path) -> bool:
     """Whether this JSON file claims to be a study's result: other results lie in the same folder."""
+    text = read_bytes(path)
+    if b'"study":' in text[:200]:
+        return True
     try:
-        return '"study":' in path.read_text(encoding="utf-8")[:200]
-    except (OSError, UnicodeDecodeError):
-        return False
+        found = from_json(text)
+    except ValueError as error:
+        raise DataError(f"{path} is damaged: {error}") from error
+    return isinstance(found, dict) and "study" in found
+
+
+def find_results(paths: Iterable[Path]) -> tuple[list[tuple[StudyResult, Path]], list[str]]:
+    """All results in these folders and files, each with its folder, in the order of the paper; what cannot be read."""
+    order = {name: place for place, name in enumerate(ORDER)}
+    found: list[tuple[StudyResult, Path]] = []
+    problems: list[str] = []
+    for path in paths:
+        for file in sorted(path.glob("*.json")) if path.is_dir() else [path]:
+            try:
+                if file == path or is_result(file):
+                    found.append((read_result(file), file.parent))
+            except DataError as error:
+                problems.append(str(error))
+    found.sort(key=lambda one: (order.get(one[0].study, len(order)), one[0].study, one[0].tag))
+    return found, problems
 
 
 def read_results(folder: Path) -> list[StudyResult]:
     """All studies of a folder, in the order of the paper."""
-    order = {name: place for place, name in enumerate(ORDER)}
-    found = [read_result(path) for path in sorted(folder.glob("*.json")) if is_result(path)]
-    return sorted(found, key=lambda result: (order.get(result.study, len(order)), result.study, result.tag))
+    found, problems = find_results([folder])
+    if problems:
+        raise DataError(problems[0])
+    return [result for result, _ in found]

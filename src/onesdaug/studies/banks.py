@@ -17,15 +17,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onesdaug.common.files import whole_file
+from onesdaug.common.own import calling, code_mark
 from onesdaug.common.progress import log
-from onesdaug.data.decode import is_whole
+from onesdaug.data.decode import sizes
 from onesdaug.encoders.base import Encoder
 from onesdaug.encoders.checkpoint import weights_fingerprint
 from onesdaug.errors import DataError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.embed import FRAME, embed_all
 from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
-from onesdaug.fewshot.heads import Head
+from onesdaug.fewshot.heads.base import FunctionHead, Head
 from onesdaug.studies.context import Missing, StudyContext
 from onesdaug.studies.spec import BY_GENERATOR, SAME_FOR_ALL_SEEDS, Classifier, FeatureStudy, ViewRow
 
@@ -67,6 +68,7 @@ class FeatureBanks:
         self.context, self.settings = context, context.settings
         self._banks: dict[Path, FeatureBank] = {}
         self._paths: dict[str, Path] = {}
+        self._larger: dict[str, bool] = {}  # data whose files have more pixels than the working size
 
     def path(self, request: BankRequest) -> Path:
         """Where the bank lies; K is not part of the name, because a bank with more views holds those of fewer."""
@@ -140,7 +142,12 @@ class FeatureBanks:
         """Whether the encoder looks at more than the working size: whole images come in smaller chunks, and a view's
         last digits depend on what is drawn beside it, so the others are not drawn with it."""
         encoder, _ = self.context.classifier(request.classifier, request.data)
-        return encoder.short_side > FRAME and not is_whole(self.context.dataset(request.data))
+        if encoder.short_side <= FRAME:
+            return False
+        if request.data not in self._larger:
+            data = self.context.dataset(request.data)
+            self._larger[request.data] = any(size != data.images.shape[1:3] for size in sizes(data))
+        return self._larger[request.data]
 
     def _originals(self, encoder: Encoder, data: str) -> Tensor | None:
         """Features of the images themselves, where a bank of this encoder has been seen already."""
@@ -180,7 +187,8 @@ class FeatureBanks:
         with self.context.timed("episodes"):
             bank = self.at(path)
             episodes = task.sample(bank.labels)
-            values = accuracies(head, features_for(bank, episodes, use), episodes)
+            with calling(f"head {request.classifier.head}", head):
+                values = accuracies(head, features_for(bank, episodes, use), episodes)
         with whole_file(file) as temporary, temporary.open("wb") as handle:
             np.save(handle, values)
         return values
@@ -206,6 +214,8 @@ class FeatureBanks:
 
 
 def _head_mark(head: Head) -> str:
-    """A head's weights and settings: they decide its answers."""
+    """A head's weights, settings and, of someone's own, code: they decide its answers."""
     plain = {k: v for k, v in vars(head).items() if isinstance(v, str | int | float | bool)}
-    return f"{type(head).__name__} {json.dumps(plain, sort_keys=True)} {weights_fingerprint(head.state_dict())}"
+    mark = code_mark(head.function if isinstance(head, FunctionHead) else head)
+    known = f"{type(head).__name__} {json.dumps(plain, sort_keys=True)} {weights_fingerprint(head.state_dict())}"
+    return f"{known} {mark}" if mark else known

@@ -20,7 +20,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.data.registry import BENCHMARKS, ENVIRONMENT, Found, check, data_root, load_split, split_members
 from onesdaug.data.sources import fingerprint
 from onesdaug.encoders.base import Encoder
-from onesdaug.encoders.checkpoint import load_checkpoint
+from onesdaug.encoders.checkpoint import EncoderCard, load_checkpoint
 from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.fewshot.bank import ORACLE
@@ -113,8 +113,7 @@ class StudyContext:
                 log.info(f"{name}: decoding")
                 known = name if name in BENCHMARKS else str(self._home(name))
                 data = load_split(known, self.settings.split, self.root, cache=self.settings.work / "cache")
-                part = self.settings.per_class
-                self._data[name] = data if part is None else data.sample(part)
+                self._data[name] = data.sample(self.settings.per_class)
         return self._data[name]
 
     def classifier(self, classifier: Classifier, data: str) -> tuple[Encoder, Head]:
@@ -131,7 +130,7 @@ class StudyContext:
         """Of the checkpoint behind a classifier; None where the encoder is someone else's."""
         if classifier.head is not None:
             return None
-        return load_checkpoint(self.settings.checkpoints / classifier.encoder[data])[1]
+        return load_checkpoint(self.settings.checkpoints / classifier.encoder[data], EncoderCard)[1]
 
     def _load_classifier(self, classifier: Classifier, data: str) -> tuple[Encoder, Head]:
         spec = classifier.encoder[data]
@@ -158,11 +157,15 @@ class StudyContext:
                 self._generators[key] = self._once(
                     f"generator {name}",
                     lambda: Augmenter.from_pretrained(
-                        generator, device=self.settings.device, compile=self.settings.compile, **options
+                        generator,
+                        preset=default_preset(generator),
+                        device=self.settings.device,
+                        compile=self.settings.compile,
+                        **options,
                     ),
                 )
         loaded = self._generators[key]
-        return loaded if config is None else Augmenter(loaded.generator, config, batch_size=loaded.batch_size)
+        return loaded if config is None else loaded.with_config(config)
 
     def _once(self, what: str, get: Callable[[], Any]) -> Any:
         """`get()`, its failure remembered and said in one line."""

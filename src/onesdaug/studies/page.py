@@ -24,22 +24,39 @@ IN_SHORT = "In short: what agrees with the paper and what differs"
 DETAILS = "± is the half-width of a 95 % interval. A paired difference compares two methods episode by episode."
 
 
-def render(results: Sequence[StudyResult], folder: Path) -> str:
-    """The whole page; `folder` holds the pictures. The templates ask `facts`, `claims` and each kind what to show."""
-    alone = len(results) == 1 and results[0].paper == "none"  # nothing of the paper's: the page is the result's own
+def render(results: Sequence[StudyResult], folder: Path | Sequence[Path]) -> str:
+    """The whole page; `folder`, or one for each result, holds the pictures.
+
+    The templates ask `facts`, `claims` and each kind what to show.
+    """
+    folders = [folder] * len(results) if isinstance(folder, Path) else folder
+    beside = {id(result): partial(embed, place) for result, place in zip(results, folders, strict=True)}
+    title, *lead = heading(results)
     return render_template(
         "studies.html",
-        title=results[0].title if alone else TITLE,
-        lead=[] if alone else [LEAD, drawn_by(results)],
-        in_short="" if alone else IN_SHORT,
+        title=title,
+        lead=lead,
+        in_short="" if is_own(results) else IN_SHORT,
         results=results,
         footer=[DETAILS],
         facts=facts,
         claims=claims,
         anchor=anchor,
         shown_by=shown_by,
-        embed=partial(embed, folder),
+        pictures_of=lambda result: beside[id(result)],
     )
+
+
+def is_own(results: Sequence[StudyResult]) -> bool:
+    """Whether nothing here is the paper's."""
+    return bool(results) and all(result.paper == "none" for result in results)
+
+
+def heading(results: Sequence[StudyResult]) -> list[str]:
+    """The title of page and document, and what comes beneath it: those of the studies, where none is the paper's."""
+    if is_own(results):
+        return [" · ".join(dict.fromkeys(result.title for result in results))]
+    return [TITLE, LEAD, drawn_by(results)]
 
 
 def write(results: Sequence[StudyResult], folder: Path, path: Path) -> Path:

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from onesdaug.common.own import is_own
 from onesdaug.common.provenance import describe_machine
-from onesdaug.fewshot.heads import Head
+from onesdaug.fewshot.heads.base import FunctionHead, Head
 from onesdaug.report.result import Made
 from onesdaug.studies.context import Missing, StudyContext
 from onesdaug.studies.spec import Classifier, FeatureStudy, Study, ViewRow
@@ -105,8 +106,10 @@ def made_by(study: Study, context: StudyContext, facts: Facts, command: str, sec
 
 def describe(classifier: Classifier, data: str, head: Head, card: Mapping[str, Any] | None) -> str:
     """How it was trained, how it is scored, and where either is not as in the paper; `card` is the checkpoint's."""
+    own = classifier.head if is_own(head) or isinstance(head, FunctionHead) else ""
     scored = str(getattr(head, "metric", "cosine"))
-    parts = ["not trained here" if card is None else _training(card, scored), f"scored by {METRICS[scored]}"]
+    told = f"scored by {own or METRICS[scored]}"
+    parts = ["not trained here" if card is None else _training(card, scored), told]
     paper = classifier.paper_metric.get(data)
     differs = [METRICS[paper]] if paper is not None and paper != scored else []
     if card is not None and (shots := _shots(card)) and shots != PAPER_SHOTS:

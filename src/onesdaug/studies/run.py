@@ -38,7 +38,7 @@ def run(names: Sequence[str], settings: Settings, output: Path, command: str, ta
     failures: list[str] = []
     context.banks.make([request for study, kind in studies for request in kind.banks(study, context)])
     common = dict(context.seconds)  # of all studies of this run together
-    for study, kind in track(studies, "studies"):
+    for study, kind in track(studies, "studies", lambda one: f"study {one[0].name}"):
         context.seconds.clear()
         try:
             findings = kind.run(study, context, output)

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from onesdaug.common.options import CompileMode, Device, Root
+from onesdaug.common.options import CompileMode, Device, PerClass, Root
 from onesdaug.common.registry import GENERATORS
 
 
@@ -26,7 +26,7 @@ class Settings:
         Field(description=f"{GENERATORS.choices()}; may be repeated (else the study's)"),
     ] = None
     split: Annotated[Literal["train", "val", "test"], Field(description="test, or val for choosing settings")] = "test"
-    per_class: Annotated[int | None, Field(ge=1, description="A random part of each class, for a quick look")] = None
+    per_class: PerClass = None
     episodes: Annotated[int | None, Field(ge=2, description="Episodes per number (else the study's)")] = None
     images: Annotated[tuple[Path, ...], Field(description="Photographs for the contact sheets; may be repeated")] = ()
     seed: Annotated[int, Field(ge=0, description="Decides views and episodes")] = 0

@@ -18,7 +18,7 @@ from onesdaug.errors import ConfigError
 from onesdaug.report.result import ORDER
 
 DEMO = "demo"  # the only study of ours that is not in the paper
-BASELINE, TRADITIONAL = "none", "crop-flip"
+BASELINE = "none"
 BY_GENERATOR = ("generated", "round-trip")  # one bank for each generator of the run
 SAME_FOR_ALL_SEEDS = ("oracle", "round-trip")
 
@@ -88,8 +88,8 @@ class Study(SpecModel):
     name: str
     kind: str
     title: str
-    paper: str
-    about: str
+    paper: str = "none"  # the table or figure it repeats
+    about: str = ""
     data: tuple[str, ...] = ()
     generators: tuple[str, ...] = ("pocket", "pocket-imagenet", "sd15")
     classifiers: tuple[Classifier, ...] = ()
@@ -103,6 +103,7 @@ class FeatureStudy(Study):
     episodes: int = 3000
     seeds: int = Field(1, ge=1)  # views are drawn so many times over, and the interval covers that too
     rows: tuple[ViewRow, ...] = ()
+    reference: str = ""  # the row that all others are compared with, beside no views at all
     # benchmark -> generator -> what differs from its preset there, chosen on that benchmark's validation classes
     settings: dict[str, dict[str, dict[str, Any]]] = {}
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from onesdaug.common.files import whole_file, write_text
+from onesdaug.common.progress import Progress as Bar
 from onesdaug.common.progress import log, progress
 from onesdaug.errors import DataError
 from onesdaug.training.stage import Stage, mix, own_randomness
@@ -58,7 +59,8 @@ def fit(
     if seconds is not None:
         _fit_to_budget(stage, seconds, folder / f"{name}.plan.json")
     loop = Loop(stage, folder / f"{name}.loop.pt", save_seconds)
-    loop.run(deadline)
+    with progress(stage.steps, "steps", name) as bar:
+        loop.run(bar, deadline)
     stage.model.load_state_dict(loop.best)
     stage.model.eval()
     return loop
@@ -87,7 +89,7 @@ class Loop:
         """The averaged network, or the trained one where nothing is averaged."""
         return self.stage.model if self.average is None else self.average.module
 
-    def run(self, deadline: float | None = None) -> None:
+    def run(self, bar: Bar, deadline: float | None = None) -> None:
         p, stage, total = self.progress, self.stage, self.stage.steps
         every = stage.config.eval_every * stage.steps_per_epoch
         if stage.score_start and p.step == 0:
@@ -97,8 +99,9 @@ class Loop:
         stage.train_mode()
         started = saved = time.monotonic()
         before, first = p.seconds, p.step
-        with own_randomness(), progress(total, "steps") as bar:
-            bar.advance(0, skipped=first)
+        bar.restart()
+        bar.advance(0, skipped=first)
+        with own_randomness():
             while p.step < total:
                 loss = self._step(total)
                 bar.advance()

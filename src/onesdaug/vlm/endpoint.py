@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
+import math
 import os
+import threading
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from onesdaug.errors import ConfigError
@@ -18,7 +21,6 @@ from onesdaug.vlm.transport import KEY_VARIABLE, RequestFailed, Transport
 if TYPE_CHECKING:
     from PIL import Image
 
-_PLACEHOLDER = 8  # characters; a shorter key is one such as "none", and hiding it would change answers
 # what servers may not know: left out, or called otherwise, once one says so
 _OPTIONAL = {"logprobs": ("logprobs", "top_logprobs"), "seed": ("seed",)}
 
@@ -39,31 +41,48 @@ class Endpoint:
         self._dropped: set[str] = set()
         self._tokens = "max_tokens"
 
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        """Runs in a thread of its own, because a notebook has one running already."""
+        loop = asyncio.new_event_loop()
+        threading.Thread(target=loop.run_forever, daemon=True).start()
+        return loop
+
     def ask(self, images: Sequence[Image.Image], question: str, key: str) -> Replies:
         """One request for each picture and decoding."""
         # PNG: another JPEG compression would be one more augmentation
         urls = [f"data:image/png;base64,{base64.b64encode(png_bytes(image)).decode()}" for image in images]
-        pool = ThreadPoolExecutor(self.workers)
+        waiting = asyncio.run_coroutine_threadsafe(self._all(urls, question, key), self._loop)
         try:
-            waiting = {
-                mode: [pool.submit(self._one, mode, url, question, f"{key}/{k}") for k, url in enumerate(urls)]
-                for mode in self.modes
-            }
-            return {mode: [future.result() for future in futures] for mode, futures in waiting.items()}
+            return waiting.result()
         except BaseException:  # Ctrl-C too: what is under way is not waited for
-            self._transport.stop()
+            waiting.cancel()
             raise
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
 
-    def _one(self, mode: str, url: str, question: str, key: str) -> Reply:
-        while True:
-            body = self._body(mode, url, question, key)
-            try:
-                return self._reply(self._transport.post(body))
-            except RequestFailed as error:
-                if not (error.status in (400, 422) and self._adapt(str(error), body)):
-                    return Reply(error=str(error))
+    async def _all(self, urls: Sequence[str], question: str, key: str) -> Replies:
+        free = asyncio.Semaphore(self.workers)
+        try:
+            async with asyncio.TaskGroup() as group:  # an error that would meet every request ends the others
+                asked = {
+                    mode: [
+                        group.create_task(self._one(free, mode, url, question, f"{key}/{k}"))
+                        for k, url in enumerate(urls)
+                    ]
+                    for mode in self.modes
+                }
+        except ExceptionGroup as several:
+            raise several.exceptions[0] from None
+        return {mode: [task.result() for task in tasks] for mode, tasks in asked.items()}
+
+    async def _one(self, free: asyncio.Semaphore, mode: str, url: str, question: str, key: str) -> Reply:
+        async with free:
+            while True:
+                body = self._body(mode, url, question, key)
+                try:
+                    return self._reply(await self._transport.post(body))
+                except RequestFailed as error:
+                    if not (error.status in (400, 422) and self._adapt(str(error), body)):
+                        return Reply(error=str(error))
 
     def _body(self, mode: str, url: str, question: str, key: str) -> dict[str, Any]:
         content = [
@@ -105,6 +124,8 @@ class Endpoint:
         try:
             listed = choice["logprobs"]["content"][0]["top_logprobs"]
             margin = listed_margin((item["token"], item["logprob"]) for item in listed)
+            margin = None if margin is None or not math.isfinite(margin) else margin
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
             margin = None
-        return Reply(self._transport.hide(text.strip(), _PLACEHOLDER), margin)
+        mask = self._transport.mask
+        return Reply(text.strip() if mask.placeholder else mask(text.strip()), margin)

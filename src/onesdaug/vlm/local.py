@@ -19,7 +19,7 @@ from torch import Tensor
 from onesdaug.common.devices import is_out_of_memory, pick_device, pick_dtype
 from onesdaug.common.hub import find, fingerprint, how_to_get, loading, name_of
 from onesdaug.common.progress import log
-from onesdaug.errors import ConfigError, WeightsMissing
+from onesdaug.errors import ConfigError, WeightsMissing, how_to_install
 from onesdaug.vlm.model import Replies, Reply, stream, word_of
 from onesdaug.vlm.settings import Asking, Contrast
 from onesdaug.vlm.vcd import (
@@ -246,7 +246,7 @@ def describe_local(
 def _locate(source: str) -> Path:
     """The folder of a model: given as one, or a hub id whose files are in the local cache."""
     if find_spec("transformers") is None:
-        raise ConfigError("a local vision-language model needs transformers: pip install 'onesdaug[vlm]'")
+        raise ConfigError(f"a local vision-language model needs transformers: {how_to_install('vlm')}")
     folder = find(source, "vision-language model", "a folder in transformers format or a hub id")
     parts = {"config.json": (folder / "config.json").is_file(), "weights": bool(_weights(folder))}
     if absent := [name for name, there in parts.items() if not there]:

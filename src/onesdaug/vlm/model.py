@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from onesdaug.common.files import mode_of
 from onesdaug.common.registry import VLMS
-from onesdaug.errors import ConfigError
+from onesdaug.errors import ConfigError, how_to_install
 from onesdaug.vlm.settings import Asking, Contrast
 
 if TYPE_CHECKING:
@@ -56,10 +57,10 @@ def find_model(
         try:
             from onesdaug.vlm.endpoint import Endpoint
         except ImportError as error:
-            raise ConfigError("an endpoint is asked through httpx: pip install 'onesdaug[vlm]'") from error
+            raise ConfigError(f"an endpoint is asked through httpx: {how_to_install('vlm')}") from error
         remote = Endpoint(endpoint, name, asking, **options)  # now: a wrong key shows before any view is made
         return remote.about, lambda: remote
-    if name in VLMS or (":" in name and not Path(name).exists()):
+    if name in VLMS or (":" in name and not mode_of(Path(name))):
         return _find_own(name, asking, **options)
     from onesdaug.vlm.local import LocalModel, describe_local
 
@@ -89,7 +90,12 @@ class FunctionModel:
         self.function, self.suffix = function, suffix
 
     def ask(self, images: Sequence[Image.Image], question: str, key: str) -> Replies:
-        said = list(self.function(list(images), [question + self.suffix] * len(images)))
+        given = self.function(list(images), [question + self.suffix] * len(images))
+        if isinstance(given, str):
+            raise ConfigError(
+                f"the function answered the text {given[:80]!r}; want a list, an answer for each picture"
+            )
+        said = list(given)
         if len(said) != len(images):
             raise ConfigError(f"the function must give one answer for each of {len(images)} pictures, got {len(said)}")
         return {self.modes[0]: [_reply(answer) for answer in said]}
@@ -105,6 +111,8 @@ def _reply(answer: Any) -> Reply:
         margin = float(answer)
     except (TypeError, ValueError):
         return Reply(error=f"the function answered {type(answer).__name__}; want a text or a number")
+    if math.isnan(margin):
+        return Reply(error="the function answered nan; want a text or a number")
     return Reply("yes" if margin > 0 else "no", margin)
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import codecs
 import hashlib
 import json
 import re
+import stat
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
+from pydantic_core import from_json
+
+from onesdaug.common.files import mode_of
+from onesdaug.common.progress import printable
+from onesdaug.common.reading import read_bytes
 from onesdaug.errors import DataError
 
 # POPE's own COCO files, and the A-OKVQA and GQA files made the same way: 500 images, six questions each, half yes
@@ -25,19 +33,53 @@ _FIELDS = ("question_id", "image", "text", "label")
 _NAMED = 5  # how many missing images are named
 
 
+def _cut(text: str) -> str:
+    """A value of the file in a message: not thousands of characters of it."""
+    return text if len(text) <= 80 else f"{text[:79]}…"
+
+
+def _id(value: Any) -> int | str:
+    if not isinstance(value, int | str) or isinstance(value, bool):
+        raise ValueError(f"question_id {_cut(repr(value))} is neither a number nor text")
+    return value
+
+
+def _image(value: Any) -> str:
+    path = PurePosixPath(value if isinstance(value, str) and value else "/")
+    if path.is_absolute() or ".." in path.parts:
+        raise ValueError(f"image {_cut(repr(value))} is not a file inside the folder of images")
+    return str(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError("the question has no text")
+    return value
+
+
+def _label(value: Any) -> str:
+    label = str(value).strip().lower()
+    if label not in ("yes", "no"):
+        raise ValueError(f"the label is {_cut(repr(value))}, it must be yes or no")
+    return label
+
+
 @dataclass(frozen=True)
 class Question:
     """One question about one image, and the right answer."""
 
-    id: int | str
-    image: str
-    text: str
-    label: str  # yes or no
+    id: Annotated[int | str, BeforeValidator(_id), Field(validation_alias="question_id")]
+    image: Annotated[str, BeforeValidator(_image)]
+    text: Annotated[str, BeforeValidator(_text)]
+    label: Annotated[str, BeforeValidator(_label)]  # yes or no
 
     @property
     def key(self) -> str:
         """The id as text: what answers are joined on."""
         return str(self.id)
+
+
+QUESTION = TypeAdapter(Question)
 
 
 @dataclass(frozen=True)
@@ -89,8 +131,8 @@ def read_questions(path: str | Path, limit: int | None = None) -> Questions:
         q = _question(row, f"{file}, {place}")
         if q.key in found:
             raise DataError(
-                f"{file}: question_id {q.id} is there twice ({found[q.key][0]} and {place}); answers are joined on "
-                "question_id, so every question needs its own"
+                f"{file}: question_id {_cut(q.key)} is there twice ({found[q.key][0]} and {place}); answers are "
+                "joined on question_id, so every question needs its own"
             )
         found[q.key] = place, q
         state.update(json.dumps([q.id, q.image, q.text, q.label]).encode())
@@ -99,7 +141,7 @@ def read_questions(path: str | Path, limit: int | None = None) -> Questions:
     items = tuple(question for _, question in found.values())
     if _OFFICIAL.search(file.stem):
         _check_counts(items, file)
-    return Questions(items[:limit], split_name(file), state.hexdigest(), str(file))
+    return Questions(items[:limit], split_name(file), state.hexdigest(), printable(str(file)))
 
 
 def split_name(file: Path) -> str:
@@ -107,56 +149,53 @@ def split_name(file: Path) -> str:
     if found := _OFFICIAL.search(file.stem):
         source, split = found.groups()
         return split if source == "coco" else f"{source}_{split}"
-    return re.sub(r"[^\w.-]+", "-", file.stem)
+    name = re.sub(r"[^\w.-]+", "-", file.stem)
+    return name.encode()[:100].decode(errors="ignore")  # files are called after it
 
 
 def check_images(questions: Questions, folder: str | Path) -> None:
     """See that every image is there, before any model is loaded; says how many are not and names some."""
     root = Path(folder)
-    if not root.is_dir():
+    if not stat.S_ISDIR(mode_of(root)):
         raise DataError(f"the folder of images {root} does not exist; for POPE it is COCO's val2014")
     images = questions.images
-    missing = [name for name in images if not (root / name).is_file()]
+    missing = [name for name in images if not stat.S_ISREG(mode_of(root / name))]
     if not missing:
         return
-    named = ", ".join(missing[:_NAMED]) + (f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else "")
+    named = ", ".join(map(_cut, missing[:_NAMED]))
+    named += f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
     hint = "; is this COCO's val2014 folder?" if len(missing) == len(images) else ""
     raise DataError(f"{len(missing)} of {len(images)} images are not in {root}: {named}{hint}")
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:
     """Each row with the place it stands at, in words."""
-    where = str(file)
+    data = read_bytes(file).removeprefix(codecs.BOM_UTF8)
+    if data.lstrip().startswith(b"["):
+        yield from ((f"row {number}", row) for number, row in enumerate(_json(data, str(file)), start=1))
+        return
+    # a line ends where JSON says so: str.splitlines would end it inside a text as well
+    for number, line in enumerate(data.split(b"\n"), start=1):
+        if line.strip():
+            yield f"line {number}", _json(line, f"{file}, line {number}")
+
+
+def _json(data: bytes, where: str) -> Any:
     try:
-        text = file.read_text(encoding="utf-8-sig")
-        if text.lstrip().startswith("["):
-            yield from ((f"row {number}", row) for number, row in enumerate(json.loads(text), start=1))
-            return
-        for number, line in enumerate(text.splitlines(), start=1):
-            where = f"{file}, line {number}"
-            if line.strip():
-                yield f"line {number}", json.loads(line)
-    except json.JSONDecodeError as error:
+        return from_json(data)
+    except ValueError as error:  # also of what is no UTF-8, or nested too deeply
         raise DataError(f"{where} is not valid JSON: {error}") from error
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"the questions {file} cannot be read: {error}") from error
 
 
 def _question(row: Any, where: str) -> Question:
-    if not isinstance(row, dict) or (absent := [name for name in _FIELDS if name not in row]):
-        what = f"has no {absent[0]}" if isinstance(row, dict) else "is not an object"
-        raise DataError(f"{where} {what}; a question has {', '.join(_FIELDS)}")
-    label, image, number, text = str(row["label"]).strip().lower(), row["image"], row["question_id"], row["text"]
-    if label not in ("yes", "no"):
-        raise DataError(f"{where}: the label is {row['label']!r}, it must be yes or no")
-    if not isinstance(number, int | str) or isinstance(number, bool):
-        raise DataError(f"{where}: question_id {number!r} is neither a number nor text")
-    if not isinstance(text, str) or not text.strip():
-        raise DataError(f"{where}: the question has no text")
-    path = PurePosixPath(image if isinstance(image, str) and image else "/")
-    if path.is_absolute() or ".." in path.parts:
-        raise DataError(f"{where}: image {image!r} is not a file inside the folder of images")
-    return Question(number, image, text, label)
+    try:
+        return QUESTION.validate_python(row)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        if first["type"] == "value_error":
+            raise DataError(f"{where}: {first['ctx']['error']}") from error
+        what = f"has no {first['loc'][0]}" if first["type"] == "missing" else "is not an object"
+        raise DataError(f"{where} {what}; a question has {', '.join(_FIELDS)}") from error
 
 
 def _check_counts(items: Sequence[Question], file: Path) -> None:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from onesdaug.augment.seeds import image_digest
-from onesdaug.common.files import check_writable, locked
+from onesdaug.common.files import check_plain_file, check_writable, locked
 from onesdaug.common.hub import name_of
-from onesdaug.common.progress import log, progress
+from onesdaug.common.progress import log, printable, progress
 from onesdaug.data.images import load_image
 from onesdaug.errors import ConfigError, DataError, ImageError, OnesdaugError
 from onesdaug.jobs.folder import ViewFolder
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from onesdaug.augment.config import AugmentConfig
     from onesdaug.augment.operator import Augmenter
 
+# how each file begins that a run writes anew: what begins otherwise is somebody else's
+OURS = {SUMMARY: '{\n "rows": [', "pope-run.json": '{\n "study": "pope-run"', "aug_views_*.txt": "POPE "}
 GIVE_UP = 5  # questions in a row that got no answer at all: a dead server is not asked 3,000 times
 
 
@@ -106,6 +108,9 @@ class Job:
             raise ConfigError(f"views and answers cannot share the folder {self.out}; give another --views")
         check_images(self.questions, self.images)
         check_writable(self.out)
+        for pattern, beginning in OURS.items():
+            for file in self.out.glob(pattern):
+                _check_ours(file, beginning.encode())
 
     @property
     def views(self) -> Path:
@@ -119,6 +124,14 @@ class Job:
             config = self.config.model_dump(mode="json")
             views = {"generator": name_of(self.generator), "seed": self.seed, "config": config}
         return {"questions": self.questions.fingerprint, "model": self.about, "k": self.k, "views": views}
+
+
+def _check_ours(file: Path, beginning: bytes) -> None:
+    check_plain_file(file)
+    with file.open("rb") as opened:
+        found = opened.read(len(beginning))
+    if found != beginning:
+        raise ConfigError(f"{file} is not a file of `onesdaug pope`, which would replace it; give another -o")
 
 
 @dataclass(frozen=True)
@@ -198,7 +211,7 @@ def results(
     h = job.headline
     made = PopeResults(
         rows=grid(records, original_weight=h.original_weight, view_weight=h.view_weight, seed=job.seed),
-        command=["onesdaug", *sys.argv[1:]],
+        command=["onesdaug", *map(printable, sys.argv[1:])],
         commit=commit,
         machine=machine,
         settings=Transcript(job.out).settings or job.settings,

@@ -9,15 +9,18 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, NoReturn
+
+from pydantic import Field, TypeAdapter
 
 from onesdaug.common import jsonl
 from onesdaug.errors import ConfigError, DataError, OnesdaugError
-from onesdaug.vlm.model import Replies, Reply
+from onesdaug.vlm.model import Reply
 from onesdaug.vlm.questions import Question
 
 NAME = "answers.jsonl"
 SCHEMA = 1
+_BEGINNING = json.dumps({"schema": SCHEMA, "settings": {}})[:-2].encode()
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,7 @@ class Record:
     """One question with all its replies, the digest of the image's pixels and what everything cost in seconds."""
 
     question: Question
-    replies: Replies
+    replies: dict[Annotated[str, Field(pattern=r"^\w+/\w+$")], list[Reply]]
     digest: str | None = None
     view_seconds: tuple[float, ...] = ()
     seconds: float = 0.0
@@ -50,9 +53,10 @@ class Record:
 
     @classmethod
     def from_json(cls, row: dict[str, Any]) -> Record:
-        question = Question(row["question_id"], row["image"], row["text"], row["label"])
-        replies = {mode: [Reply(**one) for one in rows] for mode, rows in row["replies"].items()}
-        return cls(question, replies, row["digest"], tuple(row["view_seconds"]), row["seconds"])
+        return _RECORD.validate_python({**row, "question": row})
+
+
+_RECORD = TypeAdapter(Record)
 
 
 class Transcript:
@@ -65,6 +69,8 @@ class Transcript:
         self.damaged = 0  # lines passed over; their questions are asked again
         for row in jsonl.read(self.path):
             self._take(row)
+        if self.settings is None and self.path.exists():
+            self._check_torn()
 
     def check(self, settings: dict[str, Any]) -> None:
         """Refuse to mix: the given settings must be those the file was begun with."""
@@ -129,15 +135,25 @@ class Transcript:
                 "that right and run the same command again to go on"
             ) from error
 
+    def _check_torn(self) -> None:
+        """A file without a whole line is ours only if it holds the beginning of our first line."""
+        with self.path.open("rb") as file:
+            found = file.read(len(_BEGINNING))
+        if not _BEGINNING.startswith(found):
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        raise DataError(f"{self.path} was not written by this version of `onesdaug pope`; give another -o")
+
     def _take(self, row: dict[str, Any] | None) -> None:
         if self.settings is None:  # the first line
             if row is None or row.get("schema") != SCHEMA or not isinstance(row.get("settings"), dict):
-                raise DataError(f"{self.path} was not written by this version of `onesdaug pope`; give another -o")
+                self._refuse()
             self.settings = row["settings"]
             return
         try:
             record = Record.from_json(row or {})
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except ValueError:
             self.damaged += 1
         else:
             self.records[record.question.key] = record

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import os
 import random
+import re
 import ssl
-import threading
-import time
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -15,14 +16,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
+from pydantic_core import from_json
 
 from onesdaug import __version__
 from onesdaug.errors import ConfigError, OnesdaugError
+from onesdaug.vlm.mask import Mask
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 _RETRIED = frozenset({None, 408, 409, 425, 429, 500, 502, 503, 504, 529})  # None: no answer at all
 _LARGEST = 4 * 2**20  # bytes of one answer; a chat completion of a few tokens is a few kilobytes
 _LONGEST_WAIT = 300.0  # seconds a server may ask us to wait before the run rather stops
+_NAME = re.compile(r"(?=.{1,253}$)[\w-]{1,63}(\.[\w-]{1,63})*\.?", re.ASCII)  # of a host, which may not exist
 
 
 class RequestFailed(Exception):
@@ -34,7 +38,7 @@ class RequestFailed(Exception):
 
 
 class Transport:
-    """POSTs JSON to one URL; may be used from several threads.
+    """POSTs JSON to one URL; many requests may be under way in one event loop.
 
     A request counts as lost after `timeout` seconds and is tried `retries` times again; the first `pause` doubles.
     """
@@ -46,58 +50,47 @@ class Transport:
         self._key = (key or "").strip()
         if not (self._key.isascii() and self._key.isprintable() and " " not in self._key):
             raise ConfigError(f"the key in {KEY_VARIABLE} (not shown here) is not one word of ASCII; set it again")
-        self._client = _client(self._key, timeout)
-        self._jitter = random.Random(0)  # pauses of several threads should not fall together; results never see it
-        self._stopped = threading.Event()
+        self.mask = Mask(self._key)
+        self._client = _client(self._key)
+        self._jitter = random.Random(0)  # pauses should not fall together; results never see it
 
-    def stop(self) -> None:
-        """Wake whoever pauses; nothing is sent any more after this."""
-        self._stopped.set()
-
-    def post(self, body: dict[str, Any]) -> dict[str, Any]:
+    async def post(self, body: dict[str, Any]) -> dict[str, Any]:
         """The parsed answer. RequestFailed: this request is lost; a OnesdaugError: no other would fare better."""
         data = json.dumps(body).encode()
-        failure = RequestFailed("not sent: the run had stopped")
         for attempt in range(self.retries + 1):
-            if self._stopped.is_set():
-                break
             try:
-                return self._once(data)
-            except RequestFailed as error:
-                failure = error
-            except OnesdaugError:
-                self.stop()
-                raise
-            if failure.status not in _RETRIED or attempt == self.retries:
-                break
-            backoff = self.pause * 2**attempt * (1 + 0.25 * self._jitter.random())
-            self._stopped.wait(max(backoff, failure.wait))
-        raise failure
-
-    def hide(self, text: str, shortest: int = 1) -> str:
-        """Text without the key, should a server repeat it; a key below the shortest length may stand."""
-        return text.replace(self._key, "***") if len(self._key) >= shortest else text
+                return await self._once(data)
+            except RequestFailed as failure:
+                if failure.status not in _RETRIED or attempt == self.retries:
+                    raise
+                backoff = self.pause * 2**attempt * (1 + 0.25 * self._jitter.random())
+                wait = max(backoff, failure.wait)
+            await asyncio.sleep(wait)
+        raise AssertionError("the last attempt returns or raises")
 
     def line(self, text: str) -> str:
-        """An error's text without the key and short enough for a line."""
-        return " ".join(self.hide(text).split())[:300]  # hidden before it is cut: half a key is a secret too
+        """An error's text without the key, without what is not to be printed, and short enough for a line."""
+        hidden = self.mask(text)[:2000]  # hidden before it is cut
+        return " ".join("".join(sign if sign.isprintable() else " " for sign in hidden).split())[:300]
 
-    def _once(self, data: bytes) -> dict[str, Any]:
-        deadline, body = time.monotonic() + self.timeout, bytearray()
+    async def _once(self, data: bytes) -> dict[str, Any]:
+        body = bytearray()
         response: httpx.Response | None = None
         try:
-            with self._client.stream("POST", self.url, content=data) as response:
-                for part in response.iter_raw():  # httpx's own timeout starts anew with every part
+            # one deadline for all of it: httpx's own start anew with every part of a head or a body
+            async with asyncio.timeout(self.timeout), self._client.stream("POST", self.url, content=data) as response:
+                async for part in response.aiter_raw():
                     body += part
-                    if time.monotonic() > deadline:
-                        raise TimeoutError(f"no whole answer within {self.timeout:g} s")
                     if len(body) > _LARGEST:
                         raise ValueError(f"an answer of more than {_LARGEST >> 20} MB")
             if response.is_success:
                 return _parse(bytes(body))
-        except (httpx.HTTPError, OSError, ValueError) as error:
+        except Exception as error:  # whatever comes over the wire costs this request alone
             if response is None or response.is_success:  # a refusal counts by its status, also if its text is cut off
-                raise RequestFailed(self.line(f"{type(error).__name__}: {error}")) from error
+                late = f"timed out: no whole answer within {self.timeout:g} s"
+                said = late if isinstance(error, TimeoutError) else _reason(error)
+                # without the cause, which may repeat the key
+                raise RequestFailed(self.line(f"{type(error).__name__}: {said}")) from None
         raise self._refused(response, bytes(body))
 
     def _refused(self, response: httpx.Response, body: bytes) -> RequestFailed | OnesdaugError:
@@ -123,12 +116,14 @@ class Transport:
 def check_url(url: str) -> str:
     """The address of chat completions; whatever could carry a secret is refused, since the address is written down."""
     try:
-        httpx.URL(url)
-        parts = urlsplit(url)
-    except (httpx.InvalidURL, ValueError):
-        parts = urlsplit("")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigError(f"the endpoint {url.split('@')[-1]} is no http(s) address, e.g. http://localhost:8000/v1")
+        address, parts = httpx.URL(url), urlsplit(url)
+        host = address.host and address.raw_host.decode()  # names of other scripts must be right both ways
+        whole = parts.scheme in ("http", "https") and (":" in host or _NAME.fullmatch(host)) and parts.port != 0
+    except (httpx.InvalidURL, ValueError):  # also of a port above 65535
+        whole = False
+    if not whole:
+        shown = re.split(r"[?#]", url.split("@")[-1])[0]
+        raise ConfigError(f"the endpoint {shown[:200]!r} is no http(s) address, e.g. http://localhost:8000/v1")
     if parts.username or parts.password or parts.query or parts.fragment:
         raise ConfigError(
             f"the endpoint's address must not hold a user, a password or a query (host {parts.hostname}); the key "
@@ -138,22 +133,33 @@ def check_url(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc}{path}/chat/completions"
 
 
-def _client(key: str, timeout: float) -> httpx.Client:
+def _client(key: str) -> httpx.AsyncClient:
     """A client that sends the key, follows no redirect (which might take the key elsewhere) and unpacks nothing."""
-    logging.getLogger("httpcore").setLevel(logging.INFO)  # its debug lines show headers that may repeat the key
+    for name in ("httpcore", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # their lines show headers and reasons that may repeat it
     headers = {"Content-Type": "application/json", "User-Agent": f"onesdaug/{__version__}"}
     headers |= {"Accept-Encoding": "identity", **({"Authorization": f"Bearer {key}"} if key else {})}
     try:
         tls, limits = ssl.create_default_context(), httpx.Limits()  # the system's certificates, not httpx's own list
-        return httpx.Client(headers=headers, timeout=timeout, verify=tls, follow_redirects=False, limits=limits)
-    except (ImportError, OSError, ValueError) as error:
+        return httpx.AsyncClient(headers=headers, timeout=None, verify=tls, follow_redirects=False, limits=limits)
+    except (ImportError, OSError, ValueError, httpx.InvalidURL) as error:
         raise ConfigError(f"the environment's proxy or certificate settings cannot be used: {error}") from error
+
+
+def _reason(error: BaseException) -> str:
+    """Why there is no connection is said by the innermost error alone: refused, no such host, a certificate."""
+    if isinstance(error, httpx.ConnectError):
+        while (
+            inner := error.exceptions[0] if isinstance(error, ExceptionGroup) else error.__cause__ or error.__context__
+        ):
+            error = inner
+    return os.strerror(error.errno or 0) if isinstance(error, ConnectionError) else str(error)
 
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError) as error:
+        answer = from_json(body)  # which refuses what is nested so deeply that showing it would fail
+    except ValueError as error:
         raise ValueError(f"the answer is not JSON ({error})") from error
     if not isinstance(answer, dict):
         raise ValueError("the answer is not a JSON object")
@@ -163,8 +169,8 @@ def _parse(body: bytes) -> dict[str, Any]:
 def _message(body: bytes) -> str:
     """The reason in an error body, in whichever of the usual forms."""
     try:
-        found = json.loads(body)
-    except (ValueError, RecursionError):
+        found = from_json(body)
+    except ValueError:
         return body.decode("utf-8", "replace")
     inner = found.get("error", found) if isinstance(found, dict) else found
     return str(inner.get("message", inner) if isinstance(inner, dict) else inner)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from onesdaug.common.own import calling
+from onesdaug.errors import ConfigError
 
 
 class Head(nn.Module, ABC):
@@ -38,6 +42,39 @@ class Head(nn.Module, ABC):
         Queries are class-major here (row n·Q + q is of class n), as `Episodes.query.flatten(1)` gives them.
         """
         return self(support, query), None, None
+
+
+class FunctionHead(Head):
+    """A plain f(support, query) → logits; of an nn.Module the weights are the head's."""
+
+    def __init__(self, function: Callable[[Tensor, Tensor], Any], name: str) -> None:
+        super().__init__()
+        self.function, self.name = function, name
+
+    def forward(self, support: Tensor, query: Tensor) -> Tensor:
+        wanted = (*query.shape[:2], support.shape[1])
+        given = f"given support {tuple(support.shape)} and query {tuple(query.shape)}"
+        with calling(f"head {self.name}, {given},", self.function):
+            logits = torch.as_tensor(self.function(support, query))
+        if tuple(logits.shape) != wanted:
+            raise ConfigError(
+                f"head {self.name}, {given}, must give logits (episodes, queries, classes), here {wanted}; it gave "
+                f"{tuple(logits.shape)}"
+            )
+        return logits
+
+
+def as_head(head: Any, name: str = "") -> Head:
+    """A head, or a plain callable f(support, query) as one."""
+    if isinstance(head, Head):
+        return head
+    name = name or str(getattr(head, "__name__", type(head).__name__))
+    if not callable(head):
+        raise ConfigError(
+            f"head {name!r} gives {type(head).__name__}; want a subclass of onesdaug.fewshot.heads.Head, or a "
+            "function of support (E, N, S, d) and query (E, Q, d) that gives logits (E, Q, N)"
+        )
+    return FunctionHead(head, name)
 
 
 def prototypes(support: Tensor) -> Tensor:

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import BaseModel, Field
 from torch import Tensor, nn
 
 from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.common.registry import GENERATORS
-from onesdaug.encoders.checkpoint import load_checkpoint, part, weights_fingerprint
-from onesdaug.errors import ConfigError, DataError, WeightsMissing
+from onesdaug.encoders.checkpoint import (
+    Card,
+    Kind,
+    load_checkpoint,
+    part,
+    read_card,
+    restored,
+    weights_fingerprint,
+)
+from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing
 from onesdaug.generators.base import Generator
 from onesdaug.generators.pocket.condition import GlobalFeature, build_condition, measure
 from onesdaug.generators.pocket.networks import (
+    LARGEST,
     PLACE,
     Autoencoder,
     Denoiser,
@@ -30,6 +41,55 @@ from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named
 
 KIND, DECODER = "pocket", "pocket-decoder"  # of the card in a folder of weights
+Size = Annotated[int, Field(ge=1, le=LARGEST)]
+
+
+class Condition(BaseModel):
+    name: Literal["slim-res12", "efficientnet-lite0"]
+    widths: tuple[Size, Size, Size, Size]
+
+
+class Data(BaseModel):
+    name: str
+    classes: list[str]
+    images: int
+    fingerprint: str
+
+
+class StageCard(BaseModel):
+    steps: int
+    batch: int
+    seconds: float
+    images_per_second: float
+
+
+class PocketCard(Card):
+    """Of what `onesdaug generator train` writes."""
+
+    mode: Literal["self", "class"]
+    network: PocketConfig
+    condition: Condition
+    data: Data
+    init: str | None
+    stages: dict[str, StageCard]
+    seconds: float
+    parameters: dict[str, int]
+    recipe: dict[str, Any]
+    machine: dict[str, str] = Field(default_factory=dict)
+    commit: str = ""
+
+
+class DecoderSizes(BaseModel, extra="forbid"):
+    channels: Size
+    width: Size
+    depth: Size
+
+
+class DecoderCard(Card):
+    """Of a tiny decoder."""
+
+    latents: str
+    network: DecoderSizes
 
 
 class Pocket(Generator):
@@ -47,6 +107,7 @@ class Pocket(Generator):
     modes = ("self", "class")
     options = ("dtype", "side", "decoder")
     default_preset = "pocket"
+    faithful_preset = "pocket-faithful"
     weights = Path(str(files("onesdaug"))) / "weights" / "pocket"
 
     def __init__(
@@ -74,10 +135,9 @@ class Pocket(Generator):
     @classmethod
     def recognises(cls, source: str) -> bool:
         """A folder whose card says so; generators derived from this one have names alone."""
-        card = Path(source).expanduser() / "card.json"
         try:
-            return cls is Pocket and bool(json.loads(card.read_text()).get("kind") == KIND)
-        except (OSError, ValueError):
+            return cls is Pocket and bool(read_card(Path(source).expanduser(), Kind).get("kind") == KIND)
+        except OnesdaugError:
             return False
 
     @classmethod
@@ -92,17 +152,22 @@ class Pocket(Generator):
     ) -> Pocket:
         """A name of such a generator, or a folder that `onesdaug generator train` wrote. Never uses the network."""
         tensors, card = load_weights(source)
-        config = at_side(PocketConfig(**card["network"]), side)
-        fingerprint = card["weights"] + (f":{side}px" if config.size != card["network"]["size"] else "")
-        condition = build_condition(card["condition"]["name"], tuple(card["condition"]["widths"]))
-        if weights := part(tensors, "condition"):
-            condition.load_state_dict(weights)
-        parts: dict[str, Any] = {
-            "autoencoder": Autoencoder(config), "denoiser": Denoiser(config), "tokens": Tokens(config)
+        own, folder = PocketConfig(**card["network"]), locate(source)
+        config = at_side(own, side)
+        fingerprint = card["weights"] + (f":{side}px" if config.size != own.size else "")
+        build = partial(build_condition, card["condition"]["name"], tuple(card["condition"]["widths"]))
+        weights = part(tensors, "condition")
+        condition = restored(build, weights, folder) if weights else build()
+        kinds: dict[str, Callable[[PocketConfig], nn.Module]] = {
+            "autoencoder": Autoencoder, "denoiser": Denoiser, "tokens": Tokens
         }  # fmt: skip
-        tensors["denoiser.place"] = resize_places(tensors["denoiser.place"], config.places)
-        for key, module in parts.items():
-            module.load_state_dict(part(tensors, key))
+        parts: dict[str, Any] = {
+            key: restored(partial(kind, own), part(tensors, key), folder) for key, kind in kinds.items()
+        }
+        if config != own:
+            stretched = resize_places(tensors["denoiser.place"], config.places)
+            stored = part({**tensors, "denoiser.place": stretched}, "denoiser")
+            parts["denoiser"] = restored(partial(Denoiser, config), stored, folder)
         latents = weights_fingerprint(parts["autoencoder"].state_dict())
         if decoder is not None:
             parts["autoencoder"].decoder, drawing = load_decoder(decoder, latents)
@@ -194,37 +259,27 @@ def at_side(config: PocketConfig, side: int | None) -> PocketConfig:
 def load_weights(name: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The tensors and the card behind a name or folder, checked against each other; what is wrong is said plainly."""
     folder = locate(name)
-    tensors, card = _read(folder, _advice(), "install or train the generator again")
-    if card.get("kind") != KIND:
-        raise WeightsMissing(f"{folder} holds no pocket generator (its card says kind {card.get('kind')!r})")
-    return tensors, card
+    if (kind := _kind(folder, _advice())) != KIND:
+        raise WeightsMissing(f"{folder} holds no pocket generator (its card says kind {kind!r})")
+    return load_checkpoint(folder, PocketCard)
 
 
 def load_decoder(source: str | Path, latents: str) -> tuple[TinyDecoder, str]:
     """A tiny decoder that `benchmarks/tiny_decoder.py` wrote, for these very latents, and its fingerprint."""
     folder = Path(source).expanduser()
     advice = "a tiny decoder is artifacts/pocket-tiny-decoder or a folder that benchmarks/tiny_decoder.py wrote"
-    tensors, card = _read(folder, advice, "fetch or train the decoder again")
-    if card.get("kind") != DECODER:
-        raise ConfigError(f"{folder} is {card.get('kind') or 'of no known kind'}; for a pocket generator {advice}")
+    if (kind := _kind(folder, advice)) != DECODER:
+        raise ConfigError(f"{folder} is {kind or 'of no known kind'}; for a pocket generator {advice}")
+    tensors, card = load_checkpoint(folder, DecoderCard)
     if card["latents"] != latents:
         raise ConfigError(f"{folder} was trained for the latents of another autoencoder than this generator's")
-    tiny = TinyDecoder(**card["network"])
-    tiny.load_state_dict(part(tensors, "decoder"))
-    return tiny, card["weights"]
+    return restored(partial(TinyDecoder, **card["network"]), part(tensors, "decoder"), folder), card["weights"]
 
 
-def _read(folder: Path, advice: str, remedy: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    from safetensors import SafetensorError
-
+def _kind(folder: Path, advice: str) -> str | None:
     if not (folder / "card.json").is_file():
         raise WeightsMissing(f"{folder} holds no card.json; {advice}")
-    try:
-        return load_checkpoint(folder)
-    except DataError:
-        raise
-    except (SafetensorError, ValueError, KeyError) as error:
-        raise DataError(f"a file in {folder} is damaged ({error}); {remedy}") from error
+    return read_card(folder, Kind).get("kind")
 
 
 def _advice() -> str:

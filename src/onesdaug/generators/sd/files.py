@@ -12,6 +12,7 @@ import torch
 from onesdaug.errors import ConfigError, WeightsMissing
 
 _NAMES = ("diffusion_pytorch_model", "model", "pytorch_model")  # of weight files
+REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 PARTS = ("unet", "vae", "text_encoder", "scheduler", "tokenizer")
 PATTERNS = [
     *(f"{part}/*.json" for part in PARTS[:4]),

@@ -16,6 +16,7 @@ from onesdaug.generators.sd.attention import Attention, fuse_projections
 from onesdaug.generators.sd.fast.layers import rewrite
 from onesdaug.generators.sd.fast.unet import FastUNet, supported
 from onesdaug.generators.sd.files import PARTS, encode_text
+from onesdaug.generators.sd.kinds import unsupported
 from onesdaug.generators.sd.load import load_parts, pixels_per_latent
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named
 
@@ -66,8 +67,9 @@ class StableDiffusion(Generator):
 
     @classmethod
     def recognises(cls, source: str) -> bool:
-        """A folder with any part of a model in diffusers format, or a hub id."""
-        return is_hub_id(source) or any((Path(source).expanduser() / part).is_dir() for part in PARTS)
+        """A folder with any part of a model in diffusers format, or a hub id; or a relative, to be refused as such."""
+        path = Path(source).expanduser()
+        return is_hub_id(source) or any((path / part).is_dir() for part in PARTS) or unsupported(path) is not None
 
     @classmethod
     def from_pretrained(cls, source: str | Path = "sd15", **options: Any) -> StableDiffusion:

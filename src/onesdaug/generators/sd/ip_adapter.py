@@ -37,11 +37,16 @@ class Files:
         return [self.weights, *component(self.encoder)[0], self.encoder / "config.json"]
 
 
+def patterns_of(stem: str = WEIGHTS) -> list[str]:
+    """The files of h94/IP-Adapter that one adapter needs."""
+    return [f"models/{stem}.safetensors", "models/image_encoder/*.json", "models/image_encoder/*.safetensors"]
+
+
 def locate(repo: str | Path, weights: str | None = None) -> Files:
     """The adapter's weight file and its image encoder, in a folder laid out like h94/IP-Adapter, or beside a file."""
     name = Path(weights or WEIGHTS).name
     stem = name.removesuffix(".safetensors").removesuffix(".bin")
-    patterns = [f"models/{stem}.safetensors", "models/image_encoder/*.json", "models/image_encoder/*.safetensors"]
+    patterns = patterns_of(stem)
     advice = how_to_get(repo, patterns)
     file = Path(repo).expanduser()
     if file.is_file():

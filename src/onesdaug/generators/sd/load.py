@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,15 @@ import torch
 from onesdaug.common.devices import pick_device, pick_dtype
 from onesdaug.common.hub import find, fingerprint, how_to_get, loading, needs_extra
 from onesdaug.common.options import IP_REPO
+from onesdaug.common.reading import read_json
+from onesdaug.encoders.checkpoint import by_card
 from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.generators.schedule import Schedule
+from onesdaug.generators.schedule import Schedule, SchedulerConfig
 from onesdaug.generators.sd import ip_adapter as adapters
 from onesdaug.generators.sd.attention import PlainAttention
-from onesdaug.generators.sd.files import PATTERNS, component, encode_text, model_files, prediction_type
+from onesdaug.generators.sd.files import PATTERNS, REPO, component, encode_text, model_files, prediction_type
+from onesdaug.generators.sd.kinds import check_folder, check_name
 
-REPO = "stable-diffusion-v1-5/stable-diffusion-v1-5"
 DECODER_PATTERNS = ["config.json", "*.safetensors"]
 
 
@@ -43,8 +44,10 @@ def load_parts(
     folder = _find(source)
     files = model_files(folder, how_to_get(source, PATTERNS))
     adapter_files = adapters.locate(ip_repo, ip_weights) if ip_adapter else None
-    scheduler = json.loads((folder / "scheduler" / "scheduler_config.json").read_text())
-    velocity = prediction_type(scheduler) == "v_prediction"
+    with by_card(folder / "scheduler"):
+        file = folder / "scheduler" / "scheduler_config.json"
+        scheduler = read_json(file, SchedulerConfig, "the settings of a diffusers scheduler").model_dump()
+        schedule, velocity = Schedule.from_scheduler_config(scheduler), prediction_type(scheduler) == "v_prediction"
     unet, vae, text = _networks(folder, at, kind, how_to_get(source, PATTERNS))
     check_side(side, unet, vae)
     adapter, tiny, name = None, None, f"{str(kind).removeprefix('torch.')}{f':{side}px' if side else ''}"
@@ -62,17 +65,24 @@ def load_parts(
     if vae_slicing:
         vae.enable_slicing()
     networks = {"unet": unet, "vae": vae, "adapter": adapter, "decoder": tiny, "text": {"": text}}
-    facts = {"schedule": Schedule.from_scheduler_config(scheduler), "velocity": velocity, "folder": folder}
+    facts = {"schedule": schedule, "velocity": velocity, "folder": folder}
     mark = f"sd:{fingerprint(files)}:{name}"
     return {**networks, **facts, "device": at, "dtype": kind, "side": side, "fingerprint": mark}
 
 
 def _find(source: str | Path) -> Path:
+    check_folder(Path(source).expanduser())
     try:
         import diffusers  # noqa: F401
     except ImportError as error:
         raise needs_extra("Stable Diffusion") from error
-    return find(source, "Stable Diffusion", "a folder in diffusers format or a hub id", PATTERNS)
+    try:
+        folder = find(source, "Stable Diffusion", "a folder in diffusers format or a hub id", PATTERNS)
+    except WeightsMissing:
+        check_name(str(source))
+        raise
+    check_folder(folder)
+    return folder
 
 
 def _networks(folder: Path, device: torch.device, dtype: torch.dtype, advice: str) -> tuple[Any, Any, torch.Tensor]:
@@ -99,7 +109,7 @@ def load_decoder(
     config = folder / "config.json"
     if not config.is_file() or not component(folder)[0]:
         raise WeightsMissing(f"{folder} holds no config.json with weights beside it. {advice}")
-    kind = json.loads(config.read_text()).get("_class_name")
+    kind = read_json(config, dict[str, Any], "the settings of a decoder").get("_class_name")
     if kind != "AutoencoderTiny":
         raise ConfigError(f"{folder} is {kind or 'of no known kind'}; a decoder here is an AutoencoderTiny (TAESD)")
     from diffusers import AutoencoderTiny

@@ -9,13 +9,17 @@ from typing import Any
 import torch
 
 from onesdaug.common.provenance import command, commit, describe_machine
+from onesdaug.errors import ConfigError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.evaluate import Result
+from onesdaug.report.figures import DASHED, SHAPES, Chart, drawn, look, standalone
 from onesdaug.report.parts import Part
+from onesdaug.report.plot import AGAINST_NONE, Dot, dot_rows
 from onesdaug.report.records import Cell
 from onesdaug.report.result import StudyResult
-from onesdaug.report.strings import of_accuracy, of_gain, p_value, relative
-from onesdaug.report.table import Entry, Line, Table
+from onesdaug.report.strings import accuracy, of_accuracy, of_gain, p_value, points, relative
+from onesdaug.report.table import Entry, Line, Table, generator_mark
+from onesdaug.studies import document
 from onesdaug.studies.kind import StudyKind
 from onesdaug.studies.kinds.demo.banks import TRADITIONAL
 from onesdaug.studies.provenance import made_now
@@ -38,6 +42,57 @@ class Kind(StudyKind[Study]):
             lines.append(Line(f"{result.details['way']}-way {shot}-shot, {episodes} episodes"))
             lines += [_line(cell) for cell in cells]
         yield Table(result.title, ("views", "accuracy", "gain", "relative", "p"), tuple(lines))
+
+
+def as_text(result: StudyResult, ending: str) -> str:
+    """The result as `.json`, which `onesdaug report` reads, its table as `.csv` or `.tex`, or its plot as `.svg`."""
+    if ending == ".csv":
+        return document.csv([result])
+    if ending == ".svg":
+        return drawing(result)
+    return document.latex([result]) if ending == ".tex" else result.model_dump_json(indent=1) + "\n"
+
+
+def drawing(result: StudyResult) -> str:
+    """An SVG of its own: the gain of each row, or accuracy over the number of views where that has many values."""
+    gains = [cell for cell in result.cells if cell.gain is not None]
+    if not gains:
+        raise ConfigError("nothing to draw: no views were compared with the baseline on two episodes or more")
+    if len({cell.support for cell in gains if cell.support == cell.query}) > 1:
+        return standalone(_curve(result))
+    rows = [
+        (
+            f"{cell.shot}-shot, {cell.support} support, {cell.query} query views",
+            [Dot(100 * cell.gain.difference, points(cell.gain), _mark(cell), 100 * cell.gain.ci95)],
+        )
+        for cell in gains
+        if cell.gain is not None
+    ]
+    base = result.cells[0]
+    against = f"percentage points against {base.label}" if base.query else AGAINST_NONE
+    return standalone(dot_rows(f"Paired gain with 95 % intervals, {result.title}", rows, across=against))
+
+
+@drawn
+def _curve(result: StudyResult) -> Chart:
+    """A line for each shot; no views stand at 0, another baseline is a line across."""
+    chart = Chart(f"Accuracy over the number of views, {result.title}", 190, "views per image", "accuracy, %")
+    for place, shot in enumerate(dict.fromkeys(cell.shot for cell in result.cells)):
+        base, *others = [cell for cell in result.cells if cell.shot == shot]
+        style, level = look(_mark(others[0]), SHAPES[place % len(SHAPES)]), 100 * base.accuracy.mean
+        cells = others if base.query else [base, *others]
+        x, y = [cell.query for cell in cells], [100 * cell.accuracy.mean for cell in cells]
+        chart.axes.set_xticks(sorted({0, *x}))
+        chart.line(f"{shot}-shot", style, x, y)
+        half = [100 * (cell.gain.ci95 if cell.gain is not None else cell.accuracy.ci95) for cell in cells]
+        chart.dots(style, x, y, [f"{shot}-shot, {c.query} views: {accuracy(c.accuracy)} %" for c in cells], yerr=half)
+        across = {**style, "marker": "", "linestyle": DASHED["linestyle"], "linewidth": 1}
+        chart.line(f"{shot}-shot, {base.label}", across, [0, max(x)], [level, level])
+    return chart
+
+
+def _mark(cell: Cell) -> str:
+    return "traditional" if cell.kind == "traditional" else generator_mark(cell.label)
 
 
 def _line(cell: Cell) -> Line:

@@ -13,7 +13,7 @@ from onesdaug.errors import OnesdaugError
 from onesdaug.report.parts import Part
 from onesdaug.report.records import Answer, Paper
 from onesdaug.report.result import Made, StudyResult
-from onesdaug.report.strings import of_accuracy, of_gain, paper, percent
+from onesdaug.report.strings import of_accuracy, of_gain, p_value, paper, percent
 from onesdaug.report.table import Entry, Line, Table
 from onesdaug.statistics import Paired, Summary
 from onesdaug.studies.context import Missing, StudyContext
@@ -24,13 +24,17 @@ from onesdaug.vlm.metrics import Estimate
 from onesdaug.vlm.model import find_model
 from onesdaug.vlm.questions import check_images, read_questions
 from onesdaug.vlm.run import Headline, Job, answer, results
-from onesdaug.vlm.score import Score, bracketed, gain_and_p, in_percent
+from onesdaug.vlm.score import Score
 from onesdaug.vlm.settings import Asking, Contrast
 
 IMAGES = Path("coco") / "val2014"
 HOW_IMAGES = "http://images.cocodataset.org/zips/val2014.zip (6 GB), unpacked to coco/val2014"
 HOW_QUESTIONS = "output/coco of https://github.com/AoiDragon/POPE, put into pope"
 SEED = 1234  # the paper's
+_NOTE = (
+    "In %; the gain in points, to no views in the same decoding; p by McNemar's exact test; ± is half of the 95 % "
+    "interval over images."
+)
 PROMPT = "vcd"  # "our implementation, including the prompt and decoding, follows that of [VCD] exactly"
 
 
@@ -76,8 +80,7 @@ class Kind(StudyKind[PopeStudy]):
         return {"answers": tuple(found)}
 
     def show(self, result: StudyResult) -> Iterator[Part]:
-        """Of `onesdaug pope` its own table: every method, decoding and K, with the tests behind the gains."""
-        yield from result.tables or filter(None, [answer_table(result.answers)])
+        yield from result.tables or filter(None, [answer_table(result.answers)])  # older files have their own table
 
 
 def _absent(study: PopeStudy, context: StudyContext) -> list[str]:
@@ -126,21 +129,7 @@ def to_result(rows: Sequence[Score], title: str, made: Made, details: Mapping[st
     about = "POPE's yes/no questions, every view a vote; intervals resample images."
     named = {"study": "pope-run", "kind": "pope", "title": title, "paper": "none", "about": about}
     answers = tuple(_answer(row, row.method, row.k) for row in rows)
-    return StudyResult(**named, made=made, answers=answers, tables=(score_table(rows, title),), details=dict(details))
-
-
-def score_table(rows: Sequence[Score], title: str) -> Table:
-    """One line per row, percent, 95 % intervals in brackets; the decoding stands beside every number."""
-    measures = ("accuracy", "F1", "precision", "recall", "yes", "unknown", "errors", "gain", "McNemar p")
-    lines = []
-    for row in rows:
-        m = row.metrics
-        shares = [in_percent(estimate.value) for estimate in (m.precision, m.recall, m.yes_ratio)]
-        gain = ("baseline", "") if row.baseline else gain_and_p(row.gain)
-        counts = (str(m.unknown), str(m.errors))
-        both = (bracketed(m.accuracy), bracketed(m.f1))
-        lines.append((row.method, row.decoding, str(row.k), *both, *shares, *counts, *gain))
-    return Table.of_text(title, ("method", "decoding", "K", *measures), lines)
+    return StudyResult(**named, made=made, answers=answers, details=dict(details))
 
 
 def _answer(measured: Score, method: str, k: int, paper: PopeRow | None = None) -> Answer:
@@ -159,6 +148,7 @@ def _answer(measured: Score, method: str, k: int, paper: PopeRow | None = None) 
         recall=_value(m.recall),
         yes_ratio=_value(m.yes_ratio),
         unknown=m.unknown,
+        errors=m.errors,
         gain=gain,
         paper_accuracy=None if paper is None else Paper(value=paper.accuracy),
         paper_f1=None if paper is None else Paper(value=paper.f1),
@@ -177,21 +167,27 @@ def _half(estimate: Estimate) -> float:
 
 
 def answer_table(answers: Sequence[Answer]) -> Table | None:
+    """One line per row, narrow enough for 100 columns; the decoding stands beside every number."""
     if not answers:
         return None
     lines = []
     for a in answers:
+        counts = {"unclear": a.unknown, "errors": a.errors}
         entries = (
             of_accuracy(a.accuracy, _quoted(a.paper_accuracy)),
             of_gain(a.gain),
+            Entry() if a.gain is None else Entry(p_value(a.gain.p_value)),
             Entry(percent(a.f1), _quoted(a.paper_f1)),
-            Entry(f"{percent(a.precision)} / {percent(a.recall)}"),
-            Entry(percent(a.yes_ratio), (f"{a.unknown:,} unclear",) if a.unknown else ()),
+            Entry(percent(a.precision)),
+            Entry(percent(a.recall)),
+            Entry(percent(a.yes_ratio), tuple(f"{count:,} {what}" for what, count in counts.items() if count)),
         )
-        name = a.method if not a.k or str(a.k) in a.method else f"{a.method}, K = {a.k}"
-        lines.append(Line(f"{name}, {a.decoding}", entries, "baseline" if a.gain is None else "generative"))
-    columns = ("method", "accuracy, %", "to no views, points", "F1, %", "precision / recall, %", "says yes, %")
-    return Table("", columns, tuple(lines)).without_empty_columns()
+        name = f"{a.method}, {a.decoding}"
+        if a.paper_accuracy is None and str(a.k) not in a.method:  # the paper's names say it
+            name = f"{name}, K={a.k}"
+        lines.append(Line(name, entries, "baseline" if a.gain is None else "generative"))
+    columns = ("method", "accuracy", "gain", "p", "F1", "prec.", "recall", "yes")
+    return Table("", columns, tuple(lines), _NOTE).without_empty_columns()
 
 
 def _quoted(value: Paper | None) -> tuple[str, ...]:

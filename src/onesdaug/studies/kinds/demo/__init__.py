@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from onesdaug.augment.operator import default_preset
+from onesdaug.augment.operator import default_preset, faithful_preset
+from onesdaug.common.registry import GENERATORS
 from onesdaug.errors import OnesdaugError
 from onesdaug.report.parts import Note, Part, Plot, SideBySide
 from onesdaug.report.result import StudyResult
@@ -37,7 +38,6 @@ SMALL_PRINT = (
 
 class DemoStudy(Study):
     model: str = "pocket"
-    preset: str = ""  # of the views to look at; else the model's own
     k: int = 4
     banks: str = "artifacts/demo"  # from where the demo is run
     episodes: int = TASK.episodes or 0
@@ -49,14 +49,18 @@ class Kind(StudyKind[DemoStudy]):
 
     def run(self, study: DemoStudy, context: StudyContext, output: Path) -> Findings:
         model = (context.settings.generators or (study.model,))[0]
-        preset = study.preset if study.preset and model == study.model else default_preset(model)
-        photographs, notes, problems = make_photographs(model, preset, study.k, context, output)
         task = replace(TASK, episodes=context.settings.episodes or study.episodes)
         with context.timed("episodes"):
             try:
                 found = evaluate_folder(Path(study.banks), task)
             except OnesdaugError as error:
                 found = DemoBanks(problems=[str(error)])
+        shown = {(model, faithful_preset(model)): "The views to look at"}
+        # the numbers were made with other settings: their views are shown too, as far as the generators are here
+        for name in dict.fromkeys(cell.generator for cell in found.cells):
+            if name in GENERATORS and (context.settings.generators is None or name == model):
+                shown.setdefault((name, default_preset(name)), f"The views behind the numbers of {name}")
+        photographs, notes, problems = make_photographs(shown, study.k, context, output)
         spreads = [
             f"{classifier}: that luck, as the standard deviation of the difference with all views over other random "
             f"parts of this size, in percentage points: {', '.join(f'{s} {100 * value:.2f}' for s, value in known)}."

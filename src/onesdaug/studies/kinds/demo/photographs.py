@@ -10,6 +10,8 @@ from typing import Any
 from PIL import Image
 
 from onesdaug.augment.config import preset as settings_of
+from onesdaug.augment.operator import faithful_preset
+from onesdaug.augment.presets import purpose
 from onesdaug.data.images import load_image
 from onesdaug.data.samples import CREDITS, sample_photographs
 from onesdaug.errors import OnesdaugError
@@ -24,13 +26,28 @@ from onesdaug.studies.context import StudyContext
 
 MOST = 24  # a page stays a few megabytes whatever folder it was given
 Rows = Sequence[Mapping[str, Any]]  # the manifest's rows of one photograph
+Found = tuple[tuple[Photograph, ...], list[str], list[str]]
 
 
-def make_photographs(
-    model: str, preset: str, k: int, context: StudyContext, output: Path
-) -> tuple[tuple[Photograph, ...], list[str], list[str]]:
-    """The photographs that could be shown, what to know about them, and one line for each problem."""
-    views = output / f"views-{Path(model).name}"
+def make_photographs(shown: Mapping[tuple[str, str], str], k: int, context: StudyContext, output: Path) -> Found:
+    """The photographs, each with the views of every model and preset; what to know, and one line for each problem."""
+    photographs: dict[str, list[Photograph]] = {}
+    notes: list[str] = []
+    problems: list[str] = []
+    for (model, preset), what in shown.items():
+        made, told, failed = _make(model, preset, k, context, output)
+        for one in made:
+            name = f"{one.name}: {what[0].lower()}{what[1:]}"
+            photographs.setdefault(one.name, []).append(one.model_copy(update={"name": name}))
+        notes += [f"{what}: {line}" for line in told]
+        problems += failed
+    found = tuple(one for group in photographs.values() for one in group)
+    return found, notes, list(dict.fromkeys(problems))
+
+
+def _make(model: str, preset: str, k: int, context: StudyContext, output: Path) -> Found:
+    own = preset == faithful_preset(model)
+    views = output / f"views-{Path(model).name}{'' if own else f'-{preset}'}"
     given = context.settings.images
     try:
         inputs = list(given) or sample_files(output / "photos")
@@ -39,7 +56,7 @@ def make_photographs(
         with context.timed("views"):
             # views of an earlier demo make way for these; the tweaks are kept for the page
             run_job(augmenter, listing, JobSettings(views, k, context.settings.seed, save_aug=True, overwrite=True))
-            title = f"{Path(model).name} · {preset}"
+            title = f"{Path(model).name} · preset {preset}"
             write_sheet(views, listing.items, k, None, title, Manifest(views).views, overwrite=True)
     except (OnesdaugError, OSError) as error:
         return (), [], [f"no views were made: {' '.join(str(error).split())}"]
@@ -48,13 +65,15 @@ def make_photographs(
     for item in listing.items[:MOST]:
         try:
             credit = "" if given else CREDITS.get(item.path.stem, "")
-            found.append(_photograph(item, _rows(item, manifest, k), credit, views, output))
+            one = _photograph(item, _rows(item, manifest, k), credit, views, output)
+            by = "" if augmenter.generator is None else f"preset {purpose(preset)} · "
+            found.append(one.model_copy(update={"note": by + one.note}))
         except OnesdaugError as error:
             reason = manifest.remarks.get(item.source, {}).get("reason", error)
             problems.append(f"{item.path.name}: {_bare(str(reason), item.source, views)}")
     names = [Path(name).name for name in inputs[:4]] + ["…"] * (len(inputs) > 4)
     options = ["--model", Path(model).name, "--preset", preset, "--k", str(k)]
-    notes = [f"The views to look at: `onesdaug augment {shlex.join(names)} -o views {shlex.join(options)}`."]
+    notes = [f"`onesdaug augment {shlex.join(names)} -o views {shlex.join(options)}`."]
     if (more := len(listing.items) - MOST) > 0:
         notes.append(f"{more} more images are in the folder of views, not on this page.")
     return tuple(found), notes, problems
@@ -84,7 +103,7 @@ def _photograph(item: Item, made: Rows, credit: str, views: Path, output: Path) 
     shown += [(f"view {row['k']}", load_image(views / row["view"])) for row in made]
     pictures = []
     for caption, image in shown:
-        file = Path("thumbnails") / f"{Path(item.view(1)).stem}-{caption.replace(' ', '-')}.jpg"
+        file = Path("thumbnails") / f"{views.name}-{Path(item.view(1)).stem}-{caption.replace(' ', '-')}.jpg"
         save_thumbnail(image, output / file)
         pictures.append((caption, file.as_posix()))
     return Photograph(name=item.path.name, credit=credit, note=_note(original, made), pictures=tuple(pictures))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 from pydantic import model_validator
 
 from onesdaug.augment.config import AugmentConfig
+from onesdaug.common.progress import progress
 from onesdaug.fewshot.evaluate import Task, ViewUse
 from onesdaug.report.parts import Folded, InText, Note, OnPage, Part, Plot, SideBySide
 from onesdaug.report.records import CONDITION_ALONE, OPERATOR, Cell, CellKind, Literature, Paper
@@ -17,11 +19,11 @@ from onesdaug.statistics import Paired, mean_ci, paired
 from onesdaug.studies.banks import BankRequest, requests
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import Findings, StudyKind
-from onesdaug.studies.kinds.fewshot.claims import ClaimSpec, EpisodeScores, Scores, weigh
+from onesdaug.studies.kinds.fewshot.claims import ClaimSpec, EpisodeScores, Ref, Scores, weigh
 from onesdaug.studies.kinds.fewshot.panels import Panel, panels, series_name, shared_episodes, told_episodes
 from onesdaug.studies.kinds.fewshot.plots import gain_over_k, gain_scale, heat_map, noise_curve, parts_plot
 from onesdaug.studies.kinds.fewshot.tables import beside_others, glance, grid, in_full
-from onesdaug.studies.spec import BASELINE, TRADITIONAL, FeatureStudy, SpecModel, ViewRow
+from onesdaug.studies.spec import BASELINE, FeatureStudy, SpecModel, ViewRow
 
 KINDS: dict[str, CellKind] = {"generated": "generative", "round-trip": "generative", "oracle": "oracle"}
 COLOURS = "Green and red differences: the 95 % interval leaves out zero."
@@ -47,7 +49,7 @@ class FewshotStudy(FeatureStudy):
     def _refer_to_rows(self) -> FewshotStudy:
         known = {row.id for row in self.rows} | {BASELINE}
         named = [ref.row for claim in self.claims for ref in (*claim.better, claim.than)]
-        named += [value.row for value in self.paper_values]
+        named += [value.row for value in self.paper_values] + [self.reference or BASELINE]
         if unknown := sorted(set(named) - known):
             raise ValueError(f"no row called {', '.join(unknown)}; rows are {', '.join(sorted(known))}")
         return self
@@ -75,18 +77,24 @@ class Kind(StudyKind[FewshotStudy]):
         there = [group for group in _by_row(requested) if all(context.banks.is_there(one) for one in group)]
         cells: list[Cell] = []
         scored: list[EpisodeScores] = []
-        for data in study.data:
-            for classifier in study.classifiers:
-                groups = [g for g in there if (g[0].data, g[0].classifier.name) == (data, classifier.name)]
-                for shot in study.shots if groups else ():
-                    scores = EpisodeScores(data, classifier.name, shot)
-                    found = list(_scored(study, context, scores, groups))
-                    scored.append(scores)
-                    cells += _cells(study, context, scores, found)
+        tables: dict[tuple[str, str], list[list[BankRequest]]] = {}
+        for group in there:
+            tables.setdefault((group[0].data, group[0].classifier.name), []).append(group)
+        order = [(data, classifier.name) for data in study.data for classifier in study.classifiers]
+        rows = len(study.shots) * sum(len(group[0].row.uses or study.uses) for group in there)
+        with progress(rows, "rows", f"{study.name}: scoring episodes", parts=1) as bar:
+            for key, shot in product([key for key in order if key in tables], study.shots):
+                scores, found = EpisodeScores(*key, shot), []
+                for one in _scored(study, context, scores, tables[key]):
+                    found.append(one)
+                    bar.advance()
+                scored.append(scores)
+                cells += _cells(study, context, scores, found)
         return {
             "cells": tuple(cells),
             "claims": tuple(weigh(claim, scored) for claim in study.claims) if scored else (),
             "literature": study.literature,
+            "reference": study.reference,
             "missing": context.banks.missing(requested),
         }
 
@@ -170,7 +178,7 @@ def _cells(
         row, generator = request.row, Path(request.generator).name
         config = context.config(row, request.generator) if row.views == "generated" else None
         mine = scores.by_row[row.id, generator, support, query]
-        tta = scores.by_row.get((TRADITIONAL, "", support, query))
+        other = scores.side(Ref(row=study.reference, support=support, query=query), generator)
         yield Cell(
             **where,
             row=row.id,
@@ -183,7 +191,7 @@ def _cells(
             noise_level=None if config is None else config.noise_level,
             accuracy=mean_ci(mine),
             gain=compare(mine, scores.baseline),
-            over_tta=None if tta is None or row.id == TRADITIONAL else compare(mine, tta),
+            over_tta=None if other is None or row.id == study.reference else compare(mine, other),
             paper=paper(row.id, support, query),
         )
 

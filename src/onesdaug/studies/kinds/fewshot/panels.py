@@ -11,7 +11,6 @@ from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import data_name
 from onesdaug.report.table import generator_mark
 
-TRADITIONAL = "crop-flip"  # the row that stands for traditional test-time augmentation
 Series = tuple[str, str]  # row, generator
 
 
@@ -23,6 +22,7 @@ class Panel:
     classifier: str
     shot: int
     cells: tuple[Cell, ...]
+    reference: str = ""  # the row that others are compared with
 
     @property
     def column(self) -> str:
@@ -36,6 +36,12 @@ class Panel:
     @property
     def baseline(self) -> Cell | None:
         return next((cell for cell in self.cells if cell.kind == "baseline"), None)
+
+    @property
+    def against(self) -> str:
+        """What the reference is called in a heading."""
+        found = next((cell.label for cell in self.cells if cell.row == self.reference), "")
+        return found.removeprefix("traditional: ")
 
     @property
     def is_grid(self) -> bool:
@@ -107,14 +113,14 @@ def series_name(cells: Sequence[Cell]) -> str:
 
 
 def panels(result: StudyResult) -> list[Panel]:
-    return panels_of(result.cells)
+    return panels_of(result.cells, result.reference)
 
 
-def panels_of(cells: Iterable[Cell]) -> list[Panel]:
+def panels_of(cells: Iterable[Cell], reference: str = "") -> list[Panel]:
     found: dict[tuple[str, str, int], list[Cell]] = {}
     for cell in cells:
         found.setdefault((cell.data, cell.classifier, cell.shot), []).append(cell)
-    return [Panel(*key, tuple(cells)) for key, cells in found.items()]
+    return [Panel(*key, tuple(cells), reference) for key, cells in found.items()]
 
 
 def mark(cell: Cell) -> str:

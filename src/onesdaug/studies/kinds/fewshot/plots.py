@@ -10,7 +10,7 @@ from onesdaug.report.plot import AGAINST_NONE, Dot, dot_rows
 from onesdaug.report.records import Cell
 from onesdaug.report.strings import accuracy, points, signed
 from onesdaug.report.table import generator_mark
-from onesdaug.studies.kinds.fewshot.panels import TRADITIONAL, Panel, Series, mark, noise_level, series_name
+from onesdaug.studies.kinds.fewshot.panels import Panel, Series, mark, noise_level, series_name
 
 _APART = 0.016  # of the axis between series at the same K, so that whiskers do not hide each other
 
@@ -27,7 +27,7 @@ def gain_scale(panels: Sequence[Panel]) -> list[float]:
 
 @drawn
 def gain_over_k(panel: Panel, scale: Values) -> Chart | None:
-    """Lines per generator and of crop + flip, the paper's dashed; nothing where only one K was run."""
+    """One line for each row and generator, the paper's dashed; nothing where only one K was run."""
     series, paper, last = _series(panel), _paper(panel), max(panel.counts, default=0)
     if panel.is_grid or len(panel.counts) < 2 or not series:
         return None
@@ -124,7 +124,7 @@ def parts_plot(panel: Panel) -> str:
 
 @drawn
 def noise_curve(panel: Panel, settings: Mapping[str, str]) -> Chart | None:
-    """Accuracy over the noise level, no views and crop + flip as lines across; nothing with fewer than two levels."""
+    """Accuracy over the noise level, no views and the reference as lines across; none with fewer than two levels."""
     curves, paper = _curves(panel, settings), _paper_accuracies(panel)
     if not any(len(curve) > 1 for curve in curves.values()):
         return None
@@ -139,7 +139,7 @@ def noise_curve(panel: Panel, settings: Mapping[str, str]) -> Chart | None:
         chart.dots(style, x, y, told, yerr=half)
     for cell in panel.cells:
         # the legend names these: the curves cross wherever a label would stand
-        if cell.kind == "baseline" or cell.row == TRADITIONAL:
+        if cell.kind == "baseline" or cell.row == panel.reference:
             value, style = 100 * cell.accuracy.mean, {**look(mark(cell)), "marker": "", "linewidth": 1.4}
             said = f"{cell.label}: {accuracy(cell.accuracy)} %"
             chart.line(cell.label.removeprefix("traditional: "), style, [0, 1], [value, value], said)

@@ -101,7 +101,8 @@ def in_full(panel: Panel) -> Table:
             _in_paper(panel, cell),
         )
         lines.append(Line(panel.method(cell), entries, mark(cell)))
-    columns = ("views", "accuracy, %", "to no views, points", "to crop + flip, points", "relative gain, %", "paper, %")
+    against = f"to {panel.against}, points"
+    columns = ("views", "accuracy, %", "to no views, points", against, "relative gain, %", "paper, %")
     return Table(panel.title, columns, tuple(lines)).without_empty_columns()
 
 

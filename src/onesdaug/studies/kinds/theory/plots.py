@@ -36,7 +36,9 @@ def plane(entries: Sequence[Theory]) -> Chart | None:
     start, end = max(left, -top), min(right, -bottom)  # of the part of y = -x that lies inside the frame
     if start < end:
         chart.line("risk as before", DASHED, [start, end], [-start, -end])
-        words: Look = {"transform": axes.transAxes, "color": COLOURS["quiet"]}
+        # a line of the axes ends at the words instead of crossing them
+        behind = {"facecolor": COLOURS["card"], "edgecolor": "none", "pad": 2}
+        words: Look = {"transform": axes.transAxes, "color": COLOURS["quiet"], "bbox": behind}
         axes.text(0.02, 0.03, "risk falls", **words)
         axes.text(0.98, 0.97, "risk rises", ha="right", va="top", **words)
     return chart
