@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from onesdaug.augment.config import AugmentConfig
 from onesdaug.errors import ConfigError, DataError
@@ -46,24 +46,29 @@ class Tuned(BaseModel):
             return cls.model_validate(stored["details"]["tuned"])
         except OSError as error:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
-        except (ValueError, KeyError, TypeError, ValidationError) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is not a file of `onesdaug tune` of this version") from error
 
-    def use(self, task: str = "") -> TunedUse:
-        """The use on a task; without a name the first that has one."""
-        known = {name: use for name, use in self.uses.items() if use is not None}
-        if task and task not in self.uses:
-            raise ConfigError(f"tuned for {', '.join(self.uses)}, not for {task}")
-        found = self.uses.get(task) if task else next(iter(known.values()), None)
-        if found is None:
-            raise ConfigError(f"tuning found that views do not help here ({task or ', '.join(self.uses)}): use none")
-        return found
+    @property
+    def few_shot(self) -> bool:
+        """Whether features were tuned, rather than class scores."""
+        return "classifier" not in self.uses
 
-    def settings(self) -> AugmentConfig:
-        """The generator's settings."""
+    def use(self, task: str = "") -> TunedUse | None:
+        """The use on a task; it need not be named where there is one only."""
+        if not task and len(self.uses) == 1:
+            (task,) = self.uses
+        if task not in self.uses:
+            raise ConfigError(f"tuned for {', '.join(self.uses)}: name one of them, not {task!r}")
+        return self.uses[task]
+
+    def settings(self, **overrides: Any) -> AugmentConfig:
+        """The generator's settings, for this generator only."""
         if self.config is None:
             raise ConfigError(f"tuning chose {self.source}, which has no settings: give it as the source of views")
-        return self.config
+        made = AugmentConfig(**{**self.config.model_dump(), **overrides})
+        made._tuned_for = self.generator
+        return made
 
     def checked(self, encoder: str, views: Mapping[str, Any]) -> Tuned:
         """Itself, if these features and views (as a bank describes them) are those it was tuned for."""
@@ -71,12 +76,6 @@ class Tuned(BaseModel):
             raise ConfigError(f"tuned for the encoder {self.encoder}, these features are of {encoder}: tune again")
         if (source := views.get("source")) != self.source:
             raise ConfigError(f"tuned with views by {self.source}, these are by {source}")
-        self.check_generator(str(views.get("generator", self.generator)))
+        if self.config is not None:
+            self.settings().check_generator(str(views.get("generator", "")))
         return self
-
-    def check_generator(self, fingerprint: str) -> None:
-        """Settings were chosen for one set of weights; with others nothing that was measured holds."""
-        if self.generator and fingerprint != self.generator:
-            raise ConfigError(
-                f"tuned with {self.source} {self.generator}, but this generator is {fingerprint}: tune again with it"
-            )

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from onesdaug.cli.options import options, spelling
+from onesdaug.cli.options import examples, options, spelling
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.cli.screen import resumable
 from onesdaug.common.files import write_text
-from onesdaug.common.options import Device, Root
+from onesdaug.common.options import Device, PerClass, Root
 from onesdaug.common.registry import BACKBONES, HEADS, VIEWS
 from onesdaug.errors import ConfigError
 
@@ -21,12 +21,19 @@ if TYPE_CHECKING:
 app = typer.Typer(add_completion=False)
 
 
-@app.command(context_settings=spelling(out="output"))
+@app.command(
+    context_settings=spelling(out="output"),
+    epilog=examples(
+        "tune photos --encoder runs/cub --sources pocket,crop-flip --budget 10 -o tuned.json",
+        "tune miniimagenet --encoder artifacts/fewshot/mini-protonet-res12 --shots 1,5 -o tuned.json",
+    ),
+)
 @options
 def tune(
     data: Annotated[
         str, typer.Argument(help="A benchmark (its validation classes), or your class-per-folder images.")
     ],
+    *,
     output: Annotated[Path, typer.Option("--output", "-o", metavar="JSON", help="What was found; a page beside it.")],
     encoder: Annotated[
         str | None, typer.Option(help=f"Few-shot: the features to improve. A checkpoint, or {BACKBONES.choices()}.")
@@ -46,7 +53,7 @@ def tune(
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="At most so many views per image.")] = 3,
     budget: Annotated[float | None, typer.Option(min=0.1, help="Minutes; then the best so far is judged.")] = None,
     candidates: Annotated[int, typer.Option(min=1, help="Settings to try of each generator.")] = 6,
-    per_class: Annotated[int | None, typer.Option(min=2, help="At most so many images of each class.")] = None,
+    per_class: PerClass = None,
     split: Annotated[str | None, typer.Option(help="train, val or test; a benchmark's default is val.")] = None,
     work: Annotated[Path | None, typer.Option(help="Where views' features are kept (else beside the output).")] = None,
     root: Root = None,
