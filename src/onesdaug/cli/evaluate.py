@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,37 @@ if TYPE_CHECKING:
     from onesdaug.fewshot.heads import Head
 
 app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True)
+class Scorer:
+    """Which head answers."""
+
+    head: Annotated[str | None, f"Untrained (else protonet): {HEADS.choices()}"] = None
+    checkpoint: Annotated[Path | None, "A checkpoint folder: take the head (FEAT, …) trained there"] = None
+    metric: Annotated[str | None, "euclidean or cosine (else the head's own)"] = None
+
+    def load(self, dim: int) -> tuple[Head, dict[str, Any]]:
+        """The head, and how to name it in results."""
+        from onesdaug.fewshot.heads import build_head, load_head
+
+        settings = {} if self.metric is None else {"metric": self.metric}
+        if self.checkpoint is None:
+            if self.head == "feat":
+                raise ConfigError(
+                    "feat has trained weights: give the --checkpoint that `onesdaug fewshot train` wrote"
+                )
+            name = self.head or "protonet"
+            return build_head(name, dim, **settings), {"name": name, "settings": settings}
+        if self.head is not None:
+            raise ConfigError(f"{self.checkpoint} brings its own head: give --checkpoint or --head, not both")
+        trained = load_head(self.checkpoint, **settings)
+        if trained is None:
+            raise ConfigError(f"{self.checkpoint} is a pretrained backbone without a head; choose one with --head")
+        kind = type(trained).__name__
+        return trained, {"name": kind, "settings": settings, "checkpoint": str(self.checkpoint)}
+
+
 USE = From(ViewUse, {"support": "support-views", "query": "query-views"}, panel="How views are used", partial=True)
 
 
@@ -38,11 +70,7 @@ def evaluate(
     baseline: Annotated[
         Path | None, typer.Option(help="Compare with this bank and all its views (else: with no views at all).")
     ] = None,
-    head: Annotated[str | None, typer.Option(help=f"Untrained (else protonet): {HEADS.choices()}.")] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="A checkpoint folder: take the head (FEAT, …) trained there.")
-    ] = None,
-    metric: Annotated[str | None, typer.Option(help="euclidean or cosine (else the head's own).")] = None,
+    scorer: Annotated[Scorer, From(Scorer)],
     shot: Annotated[
         list[int] | None, typer.Option(min=1, help="Support images per class; may be repeated (else 1 and 5).")
     ] = None,
@@ -62,16 +90,11 @@ def evaluate(
     ] = False,
     output: Annotated[
         Path | None,
-        typer.Option(
-            "--output",
-            "-o",
-            metavar="FILE",
-            help="Also write the results: .json (for `onesdaug report`), .csv or .tex.",
-        ),
+        typer.Option("--output", "-o", metavar="FILE", help="Also write .json (for `onesdaug report`), .csv or .tex."),
     ] = None,
     plot: Annotated[
         Path | None,
-        typer.Option(metavar="FILE.svg", help="Also draw the gains, with --curve the accuracy over the views."),
+        typer.Option(metavar="FILE.svg", help="Also draw the gains; with --curve accuracy over the views."),
     ] = None,
 ) -> None:
     """Accuracy on N-way K-shot episodes, with 95 % intervals, and the paired gain over the baseline."""
@@ -87,41 +110,20 @@ def evaluate(
     started = time.perf_counter()
     features = FeatureBank.load(bank)
     other = None if baseline is None else FeatureBank.load(baseline)
-    scorer, described = _head(head, checkpoint, metric, features.dim)
+    head, described = scorer.load(features.dim)
     tasks = [Task(way, n, query, episodes, seed) for n in shot or (1, 5)]
     uses = [_uses(features, task, use, curve, preset) for task in tasks]
-    with calling(f"head {described['name']}", scorer):
-        results = [
-            row for task, mine in zip(tasks, uses, strict=True) for row in score(features, scorer, [task], mine, other)
-        ]
+    with calling(f"head {described['name']}", head):
+        scored = (score(features, head, [task], mine, other) for task, mine in zip(tasks, uses, strict=True))
+        results = [row for rows in scored for row in rows]
     banks = {bank: features} | ({} if baseline is None or other is None else {baseline: other})
     found = to_result(results, banks, described, time.perf_counter() - started)
     print_parts(shown_by(found), results_screen())
-    for path in (output, plot):
-        if path is not None:
-            write_text(path, as_text(found, path.suffix))
+    for path in filter(None, (output, plot)):
+        write_text(path, as_text(found, path.suffix))
     if explain:
         for task, mine in zip(tasks, uses, strict=True):
-            _explain(features, scorer, task, mine[-1] if mine else None, other, baseline.name if baseline else "")
-
-
-def _head(name: str | None, checkpoint: Path | None, metric: str | None, dim: int) -> tuple[Head, dict[str, Any]]:
-    """The head, and how to name it in results."""
-    from onesdaug.fewshot.heads import build_head, load_head
-
-    settings = {} if metric is None else {"metric": metric}
-    if checkpoint is None:
-        if name == "feat":
-            raise ConfigError("feat has trained weights: give the --checkpoint that `onesdaug fewshot train` wrote")
-        name = name or "protonet"
-        return build_head(name, dim, **settings), {"name": name, "settings": settings}
-    if name is not None:
-        raise ConfigError(f"{checkpoint} brings its own head: give --checkpoint or --head, not both")
-    trained = load_head(checkpoint, **settings)
-    if trained is None:
-        raise ConfigError(f"{checkpoint} is a pretrained backbone without a head; choose one with --head instead")
-    kind = type(trained).__name__
-    return trained, {"name": kind, "settings": settings, "checkpoint": str(checkpoint)}
+            _explain(features, head, task, mine[-1] if mine else None, other, baseline.name if baseline else "")
 
 
 def _uses(bank: FeatureBank, task: Task, given: dict[str, Any], curve: bool, tuned: Path | None) -> list[ViewUse]:
