@@ -109,7 +109,10 @@ def _result(
         if config is None
         else {tuned.source: f"{tuned.generator} · {settings_line(config.model_dump())}"},
     )
-    notes = [f"{found.per_class} images of each class were looked at in the last rung."]
+    notes = [
+        f"{len(found.trials)} sources and settings tried; {len(found.finalists)} judged on {found.per_class} "
+        "images of each class."
+    ]
     if found.hurried:
         notes.append("The time ran out before the last rung: more minutes may find more.")
     if left := [f"{shot}-shot" for shot in wanted.shots if f"{shot}-shot" not in uses and "classifier" not in uses]:

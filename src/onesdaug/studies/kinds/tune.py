@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from onesdaug.report.figures import DASHED, ZERO, Chart, drawn, look
-from onesdaug.report.parts import Bullets, Note, OnPage, Part, Plot, SideBySide
+from onesdaug.report.parts import Bullets, InText, Note, OnPage, Part, Plot, SideBySide
 from onesdaug.report.plot import AGAINST_NONE
 from onesdaug.report.result import StudyResult
 from onesdaug.report.table import Entry, Line, Table, generator_mark
@@ -27,8 +27,7 @@ class Kind(StudyKind[Study]):
         for task in found["tasks"]:
             yield _table(task)
         yield OnPage(SideBySide(tuple(_plots(found["tasks"]))))
-        yield Note(_rungs(found["trials"]))
-        yield from (Note(note) for note in result.notes)
+        yield from (InText(Note(note)) for note in result.notes)  # pages show them for every kind
 
 
 def _best(finalist: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -102,10 +101,3 @@ def weight_plot(task: str, finalist: Mapping[str, Any]) -> Chart | None:
         told = [f"{name}, weight {use['original_weight']:g}: {100 * use['gain']:+.2f}" for use in line]
         chart.dots(style, x, y, told)
     return chart
-
-
-def _rungs(trials: Sequence[Mapping[str, Any]]) -> str:
-    count = len(trials)
-    reached = max(trial["per_class"] for trial in trials)
-    last = sum(trial["per_class"] == reached for trial in trials)
-    return f"{count} sources and settings were tried; {last} of them saw {reached} images of each class."
