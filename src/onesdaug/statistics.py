@@ -67,11 +67,15 @@ def paired(values: Values, baseline: Values) -> Paired:
         error, freedom = float(d[0].std(ddof=1) / np.sqrt(n)), float(n - 1)
     else:
         error, freedom = _crossed(d)
-    if error == 0.0:  # every episode moved by the same amount: nothing, or something beyond doubt
-        p_value, half = (1.0 if mean == 0.0 else 0.0), 0.0
-    else:
-        p_value, half = _two_sided(mean / error, freedom), _quantile(freedom) * error
+    half, p_value = interval(mean, error, freedom)
     return Paired(mean, half, p_value, relative_gain(float(v.mean()), float(b.mean())), n, seeds)
+
+
+def interval(mean: float, error: float, freedom: float) -> tuple[float, float]:
+    """Half-width of the 95 % interval of a mean with this standard error, and the p-value of "it is zero"."""
+    if error == 0.0:  # every episode moved by the same amount: nothing, or something beyond doubt
+        return 0.0, 1.0 if mean == 0.0 else 0.0
+    return _quantile(freedom) * error, _two_sided(mean / error, freedom)
 
 
 def relative_gain(value: float, baseline: float) -> float:

@@ -11,6 +11,7 @@ from onesdaug.augment.presets import PRESETS
 from onesdaug.augment.shape import ShapeTweak
 from onesdaug.common.options import IP_REPO, Checked, CompileMode, Decoder, Device, Dtype, ModelName, Side
 from onesdaug.common.registry import SOLVERS
+from onesdaug.errors import ConfigError
 
 Fit = Literal["squash", "pad", "crop"]
 
@@ -48,6 +49,7 @@ class AugmentConfig(Checked):
     prompt: str = Field("", description="Optional text prompt pi")
     fit: Fit = Field("squash", description="Non-square images: squash, pad or crop")
     shape: ShapeTweak | None = Field(default_factory=ShapeTweak, description="The shape tweak, or None for none")
+    _tuned_for: str = ""  # fingerprint of the one generator these were tuned with; empty: any
 
     @field_validator("solver")
     @classmethod
@@ -71,6 +73,13 @@ class AugmentConfig(Checked):
     def from_condition_alone(self) -> bool:
         """Whether nothing of the image enters but through the condition: tweak and noising have no effect then."""
         return self.noise_level == 1.0
+
+    def check_generator(self, fingerprint: str) -> None:
+        """Tuned settings hold for one set of weights; with others nothing that was measured does."""
+        if self._tuned_for not in ("", fingerprint):
+            raise ConfigError(
+                f"these settings were tuned with generator {self._tuned_for}, not {fingerprint}: tune again"
+            )
 
     def digest(self) -> str:
         """Name of these settings, for cache keys."""
@@ -96,5 +105,9 @@ class GeneratorOptions(BaseModel):
 
 
 def preset(name: str, **overrides: Any) -> AugmentConfig:
-    """The settings called `name`, with any of them replaced."""
+    """The settings called `name`, or those that `onesdaug tune` left in a file, with any of them replaced."""
+    if name.endswith(".json"):
+        from onesdaug.augment.tuned import Tuned
+
+        return Tuned.read(name).settings(**overrides)
     return AugmentConfig(**{**PRESETS.get(name), **overrides})

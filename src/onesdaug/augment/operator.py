@@ -65,6 +65,7 @@ class Augmenter(ViewSource):
         self.batch_size = batch_size or (own.batch_size if self.device.type != "cpu" else 4)
         self.side = side if generator is None else generator.size
         self.fingerprint = "shape" if generator is None else generator.identity
+        self.config.check_generator(self.fingerprint)
         self.stages = Stages(generator, self.config, self.device)
         # so many batches of `run` may be under way at once: on a GPU one is computed, the next is launched already,
         # and another is prepared or finished

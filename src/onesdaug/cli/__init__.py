@@ -24,6 +24,7 @@ COMMANDS = {
     "fewshot": "Few-shot learning: train a backbone and a head, embed images with their views, evaluate on episodes.",
     "generator": "The pocket generators, small networks that draw views: train one, or see what one is.",
     "study": "The paper's tables and figures, each by its name.",
+    "tune": "Find out on your data whether views help, which, how many, and what the original should weigh.",
 }
 
 
@@ -75,7 +76,7 @@ def _root(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    timed = context.invoked_subcommand in ("bench", "fewshot", "generator", "study")
+    timed = context.invoked_subcommand in ("bench", "fewshot", "generator", "study", "tune")
     context.with_resource(shown(timed))
 
 

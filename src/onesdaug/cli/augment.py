@@ -72,10 +72,8 @@ def augment(
     Run the same command again to go on after an interruption: only what is missing is made.
     Exit code 0: all good; 1: some inputs failed; 2: wrong settings; 130: interrupted.
     """
-    from onesdaug.augment.adapter import SourceAugmenter
-    from onesdaug.augment.operator import Augmenter, default_preset, faithful_preset
+    from onesdaug.augment.operator import default_preset, faithful_preset
     from onesdaug.common.files import check_writable
-    from onesdaug.common.progress import progress
     from onesdaug.jobs.plan import list_inputs
     from onesdaug.jobs.survey import JobSettings
 
@@ -86,23 +84,31 @@ def augment(
         raise ConfigError(f"model shape has no generator: {', '.join(idle)} would do nothing")
     if name is not None:
         check_preset(name, default_preset(generator.name), generator.name)
-    given, name = name, name or faithful_preset(generator.name)
+    switches = {"--preset": name, "--shape-aug": shape_aug, "--save-aug": save_aug or None}
+    given = [flag for flag, value in switches.items() if value is not None]
+    given += [*map(CONFIG.flag, config), *map(TWEAK.flag, tweak)]
+    name = name or faithful_preset(generator.name)
     settings = _config(name, config, shape_aug, tweak)
     check_writable(output)
-    if listing.items:
-        with progress(len(listing.items) * k, "views", f"loading {generator.name}"):
-            augmenter = Augmenter.from_pretrained(
-                config=settings, ip_adapter=settings.conditioned, **generator.model_dump()
-            )
-        if isinstance(augmenter, SourceAugmenter):
-            switches = {"--preset": given, "--shape-aug": shape_aug, "--save-aug": save_aug or None}
-            idle = [flag for flag, value in switches.items() if value is not None]
-            _check_idle(generator, idle + [CONFIG.flag(f) for f in config] + [TWEAK.flag(f) for f in tweak])
-    else:
-        augmenter = Augmenter(None, settings)  # nothing to draw: no weights are loaded only to say so
+    augmenter = _load(generator, settings, k * len(listing.items), given)
     job = JobSettings(output, k, seed, save_aug, overwrite)
     changed = "" if settings == preset(name) else ", changed"
     raise typer.Exit(_run(augmenter, generator.name, (name, changed), listing, job, sheet))
+
+
+def _load(generator: GeneratorOptions, settings: AugmentConfig, views: int, given: list[str]) -> Augmenter:
+    """The augmenter, while the number of views is told; with nothing to draw no weights are loaded only to say so."""
+    from onesdaug.augment.adapter import SourceAugmenter
+    from onesdaug.augment.operator import Augmenter
+    from onesdaug.common.progress import progress
+
+    if not views:
+        return Augmenter(None, AugmentConfig(**settings.model_dump()))
+    with progress(views, "views", f"loading {generator.name}"):
+        made = Augmenter.from_pretrained(config=settings, ip_adapter=settings.conditioned, **generator.model_dump())
+    if isinstance(made, SourceAugmenter):
+        _check_idle(generator, given)
+    return made
 
 
 def _check_idle(generator: GeneratorOptions, flags: list[str]) -> None:

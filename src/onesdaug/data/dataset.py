@@ -66,6 +66,10 @@ class Dataset:
         rows = np.sort(np.concatenate(picked)).tolist()
         return self._rows(rows, self.class_names, f"{self.fingerprint}[{per_class} of each, seed {seed}]")
 
+    def rows(self, keep: list[int], part: str) -> Dataset:
+        """The images at these places, in this order; `part` says in the fingerprint which they are."""
+        return self._rows(keep, self.class_names, f"{self.fingerprint}[{part}]")
+
     def _rows(self, keep: list[int], names: tuple[str, ...], fingerprint: str) -> Dataset:
         rows = np.asarray(keep, dtype=np.int64)
         ids, members = tuple(self.ids[i] for i in keep), tuple(self.members[i] for i in keep if self.members)

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from os import PathLike
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from onesdaug.augment.shape import ShapeTweak
+from onesdaug.augment.tuned import Tuned
 from onesdaug.common.vectors import as_vectors
 from onesdaug.data.images import load_image
 from onesdaug.data.pixels import check_batch, to_floats, to_pil, to_tensor
@@ -21,7 +24,7 @@ from onesdaug.ensemble.combine import COMBINE, view_weights
 from onesdaug.ensemble.estimator import Estimator
 from onesdaug.ensemble.models import COMBINED, INPUT, ask, kind_of
 from onesdaug.ensemble.select import SCORES, kept_views
-from onesdaug.ensemble.sources import as_source
+from onesdaug.ensemble.sources import as_source, find_views
 from onesdaug.errors import ConfigError
 
 PICK = "; pick it with output=, for example output=lambda out: out[0]"
@@ -61,6 +64,7 @@ class TestTimeEnsemble(Estimator, nn.Module):
     output: picks one vector per image, (N, C), from what the model returns.
         None: tensors, arrays, lists of vectors as they are; of a transformers ModelOutput one of `FIELDS`.
     chunk: at most so many rows in one forward. None: all B·(1+K) at once.
+    normalise: bring the model's outputs to length 1 before they are averaged; for "embedding".
     """
 
     __test__: ClassVar[bool] = False  # pytest takes classes named Test* for its own
@@ -79,6 +83,7 @@ class TestTimeEnsemble(Estimator, nn.Module):
         input: str | None = None,
         output: Callable[[Any], Any] | None = None,
         chunk: int | None = None,
+        normalise: bool = False,
     ) -> None:
         super().__init__()
         self._given = {"views": views, "original_weight": original_weight, "combine": combine, "input": input}
@@ -110,12 +115,25 @@ class TestTimeEnsemble(Estimator, nn.Module):
             )
         self.model: Any = model
         self.source = as_source(views)
-        self.k, self.seed, self.chunk = k, seed, chunk
+        if normalise and combine != "embedding":
+            raise ConfigError(f"normalise is for features, but combine={combine!r} is for class scores")
+        self.k, self.seed, self.chunk, self.normalise = k, seed, chunk, normalise
         self.combine, self.select, self.keep = combine, select, keep
         self.original_weight = 0.5 if original_weight is None and combine != "vote" else original_weight
         self.preprocess, self.output = preprocess, output
         self.input = input or INPUT.get(self.kind)
         self.training = isinstance(model, nn.Module) and model.training
+
+    @classmethod
+    def from_tuned(cls, model: Any, path: Path | str, task: str = "", **options: Any) -> Self:
+        """The views and their use that `onesdaug tune` chose for a task; without views where those did not help."""
+        tuned = Tuned.read(path)
+        use = tuned.use(task)
+        if use is None:
+            return cls(model, ShapeTweak(), k=0, **options)
+        views = find_views(tuned.source, str(path) if tuned.config else None)
+        settings = use.model_dump(exclude={"threshold"})
+        return cls(model, views, **settings, combine="embedding" if tuned.few_shot else "probs", **options)
 
     @torch.no_grad()
     def forward(self, images: Any, *, return_details: bool = False) -> Tensor | EnsembleDetails:
@@ -127,6 +145,7 @@ class TestTimeEnsemble(Estimator, nn.Module):
         flat = self._run(rows)
         per_view = flat.reshape(len(fed), 1 + self.k, flat.shape[1])
         exact = per_view.to(torch.promote_types(per_view.dtype, torch.float32))
+        exact = torch.nn.functional.normalize(exact, dim=-1) if self.normalise else exact
         kept = kept_views(exact, self.select, self.keep)
         weights = view_weights(kept, self.original_weight, exact.dtype)
         output = COMBINE[self.combine](exact, weights).to(per_view.dtype)

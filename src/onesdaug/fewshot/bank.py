@@ -18,7 +18,8 @@ from torch import Tensor
 
 from onesdaug.common.files import whole_file
 from onesdaug.common.reading import parse_json
-from onesdaug.ensemble.combine import shares
+from onesdaug.ensemble.combine import mean, shares, view_weights
+from onesdaug.ensemble.select import kept_views
 from onesdaug.errors import ConfigError, DataError
 
 SCHEMA = 1
@@ -85,16 +86,25 @@ class FeatureBank:
     def dim(self) -> int:
         return self.features.shape[2]
 
-    def combined(self, views: int, original_weight: float = 0.5) -> Tensor:
-        """w·f(x) + (1 - w)/K·Σ_k f(view_k) with the first `views` views; f(x) alone for none: (N, d) float32."""
+    def combined(
+        self, views: int, original_weight: float = 0.5, *, normalise: bool = False, select: str = "all",
+        keep: float = 0.5,
+    ) -> Tensor:  # fmt: skip
+        """w·f(x) + (1 - w)/K·Σ_k f(view_k) with the first `views` views; f(x) alone for none: (N, d) float32.
+
+        `normalise` brings all features to length 1 first; `select` and `keep` leave views out, as in the ensemble.
+        """
         if not 0 <= views < self.features.shape[1]:
             raise ConfigError(f"{views} views asked for, the bank holds {self.features.shape[1] - 1} per image")
+        columns = self.features[:, : 1 + views].float()
+        if normalise:
+            columns = torch.nn.functional.normalize(columns, dim=-1)
         own, *others = shares(views, original_weight)
-        if not others:
-            return self.features[:, 0].float()
-        total = self.features[:, 0].float() * own
+        if select != "all" and others:
+            return mean(columns, view_weights(kept_views(columns, select, keep), original_weight))
+        total = columns[:, 0] * own
         for column, weight in enumerate(others, start=1):
-            total += self.features[:, column].float() * weight
+            total += columns[:, column] * weight
         return total
 
     def save(self, path: Path | str) -> None:

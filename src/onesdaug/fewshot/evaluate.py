@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from onesdaug.fewshot.episodes import (
     sample_oracle_views,
 )
 from onesdaug.fewshot.heads import Head, as_head
+from onesdaug.fewshot.use import ViewUse as ViewUse  # part of this module's interface
 from onesdaug.statistics import Paired, Summary, mean_ci, paired
 
 # Gathered features per step: what a core's cache holds; 32 MB halves the speed.
@@ -51,15 +52,6 @@ class Task:
 
 
 @dataclass(frozen=True)
-class ViewUse:
-    """How many views stand behind each support and each query image, and what the original still weighs."""
-
-    support: int = 0
-    query: int = 0
-    original_weight: float = 0.5
-
-
-@dataclass(frozen=True)
 class Result:
     """One row of the table; accuracies in [0, 1]."""
 
@@ -81,9 +73,11 @@ class EpisodeFeatures:
     def __init__(self, bank: FeatureBank, episodes: Episodes, use: ViewUse, oracle: OracleViews | None = None) -> None:
         self.episodes, self.oracle, self.weight = episodes, oracle, use.original_weight
         support, query = (0, 0) if oracle else (use.support, use.query)
-        self.support_table = bank.combined(support, use.original_weight)
-        self.query_table = self.support_table if query == support else bank.combined(query, use.original_weight)
+        self.support_table = use.table(bank, support)
+        self.query_table = self.support_table if query == support else use.table(bank, query)
         self.row_bytes = 4 * bank.dim * (1 + (max(use.support, use.query) if oracle else 0))  # gathered per image
+        self.threshold = use.threshold
+        self.plain_table = use.table(bank, 0) if use.threshold is not None else None
 
     def support(self, chunk: slice) -> Tensor:
         images = _rows(self.support_table, self.episodes.support[chunk])
@@ -92,6 +86,11 @@ class EpisodeFeatures:
     def query(self, chunk: slice) -> Tensor:
         images = _rows(self.query_table, self.episodes.query[chunk].flatten(1))
         return images if self.oracle is None else self._combine(images, self.oracle.query[chunk].flatten(1, 2))
+
+    def plain_query(self, chunk: slice) -> Tensor:
+        """The queries without their views."""
+        assert self.plain_table is not None
+        return _rows(self.plain_table, self.episodes.query[chunk].flatten(1))
 
     def _combine(self, originals: Tensor, views: Tensor) -> Tensor:
         own, *others = shares(views.shape[-1], self.weight)
@@ -113,22 +112,28 @@ def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Episode
 def accuracies(
     head: Head | Callable[[Tensor, Tensor], Any], features: EpisodeFeatures, episodes: Episodes
 ) -> NDArray[np.float64]:
-    """The share of right answers in each episode: (E,). A few episodes at a time, never all of them.
+    """The share of right answers in each episode: (E,)."""
+    shares: NDArray[np.float64] = right_answers(as_head(head), features, episodes).sum(1) / episodes.targets.numel()
+    return shares
+
+
+def right_answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDArray[np.float64]:
+    """How many queries of each class of each episode are answered right: (E, N). A few episodes at a time.
 
     One chunk per thread rather than all threads on one chunk: the operations are too small to be worth a barrier
     each, and on a busy machine the barriers cost several times the arithmetic.
     """
-    head = as_head(head).eval()
+    head.eval()
     way, shot, queries = *episodes.support.shape[1:], episodes.query.shape[2]
     step = max(1, CHUNK_BYTES // (features.row_bytes * way * (shot + queries)))
     targets = episodes.targets
-    right = torch.empty(len(episodes), dtype=torch.int64)
+    right = torch.empty(len(episodes), way, dtype=torch.int64)
 
     def score(start: int) -> None:
         chunk = slice(start, start + step)
         with torch.inference_mode():
-            answers = head.predict(features.support(chunk), features.query(chunk))
-            right[chunk] = (answers == targets).sum(-1)
+            answers = _answers(head, features, chunk)
+            right[chunk] = (answers == targets).view(-1, way, queries).sum(-1)
 
     threads = torch.get_num_threads()
     try:
@@ -137,7 +142,35 @@ def accuracies(
                 partly(step / len(episodes))
     finally:
         torch.set_num_threads(threads)
-    return right.double().div(targets.numel()).numpy()
+    return right.double().numpy()
+
+
+def _answers(head: Head, features: EpisodeFeatures, chunk: slice) -> Tensor:
+    support = features.support(chunk)
+    with_views = head.predict(support, features.query(chunk))
+    if features.threshold is None:
+        return with_views
+    alone, margin = decided(head(support, features.plain_query(chunk)))
+    return torch.where(margin > features.threshold, alone, with_views)
+
+
+def decided(logits: Tensor) -> tuple[Tensor, Tensor]:
+    """The answer, and by how much the best class leads the second: probabilities, between 0 and 1."""
+    best = logits.softmax(-1).topk(2, dim=-1)
+    return best.indices[..., 0], best.values[..., 0] - best.values[..., 1]
+
+
+def margins(head: Head, bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Tensor:
+    """How sure the head is of each query without views, with those of the support in place: (E, N·Q)."""
+    features = features_for(bank, episodes, replace(use, query=0, threshold=None))
+    step = max(1, CHUNK_BYTES // (features.row_bytes * episodes.targets.numel()))
+    head.eval()
+    with torch.inference_mode():
+        found = [
+            decided(head(features.support(chunk), features.query(chunk)))[1]
+            for chunk in (slice(start, start + step) for start in range(0, len(episodes), step))
+        ]
+    return torch.cat(found)
 
 
 def check_comparable(bank: FeatureBank, reference: FeatureBank) -> None:

@@ -27,12 +27,10 @@ from onesdaug.encoders.checkpoint import (
 from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing
 from onesdaug.generators.base import Generator
 from onesdaug.generators.pocket.condition import GlobalFeature, build_condition, measure
+from onesdaug.generators.pocket.config import LARGEST, PLACE, PocketConfig
 from onesdaug.generators.pocket.networks import (
-    LARGEST,
-    PLACE,
     Autoencoder,
     Denoiser,
-    PocketConfig,
     TinyDecoder,
     Tokens,
     resize_places,

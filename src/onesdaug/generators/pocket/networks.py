@@ -9,56 +9,12 @@ a GPU and two CPU cores do best.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onesdaug.errors import ConfigError
-
-PLACE = 8  # pixels along one side of a place of the transformer
-LARGEST = 4096  # of any size: beyond that a number is a mistake
-
-
-@dataclass(frozen=True)
-class PocketConfig:
-    """The sizes of a pocket generator; the defaults are the released one's."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # a card must not say more than is understood
-
-    size: int = 96  # side of the images
-    channels: int = 4  # of the latent, whose side is size / 4
-    ae_width: int = 64
-    width: int = 96  # of the convolutions around the transformer
-    dim: int = 256
-    depth: int = 7
-    heads: int = 4
-    local: int = 25  # condition tokens that say what is where, beside the one global token
-    global_dim: int = 352  # what the condition encoder gives
-    local_dim: int = 352
-
-    def __post_init__(self) -> None:
-        sizes = asdict(self)
-        if wrong := [f"{name} {value}" for name, value in sizes.items() if not 1 <= value <= LARGEST]:
-            raise ConfigError(f"sizes of a pocket generator lie between 1 and {LARGEST}, not {', '.join(wrong)}")
-        if self.size % PLACE or self.dim % self.heads:
-            raise ConfigError(
-                f"size {self.size} must be a multiple of {PLACE}, dim {self.dim} one of {self.heads} heads"
-            )
-
-    @property
-    def side(self) -> int:
-        return self.size // 4
-
-    @property
-    def places(self) -> int:
-        """Side of the transformer's grid."""
-        return self.size // PLACE
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+from onesdaug.generators.pocket.config import PocketConfig as PocketConfig
 
 
 class Norm(nn.GroupNorm):

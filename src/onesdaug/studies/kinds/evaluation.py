@@ -45,9 +45,11 @@ class Kind(StudyKind[Study]):
 
 
 def as_text(result: StudyResult, ending: str) -> str:
-    """The result as `.json`, which `onesdaug report` reads, or its table as `.csv` or `.tex`."""
+    """The result as `.json`, which `onesdaug report` reads, its table as `.csv` or `.tex`, or its plot as `.svg`."""
     if ending == ".csv":
         return document.csv([result])
+    if ending == ".svg":
+        return drawing(result)
     return document.latex([result]) if ending == ".tex" else result.model_dump_json(indent=1) + "\n"
 
 

@@ -1,0 +1,1 @@
+"""Find out on the user's own data whether views help, which, and what the original should weigh."""

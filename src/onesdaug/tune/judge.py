@@ -1,0 +1,168 @@
+"""How good a way of using views is, for every class (few-shot) or image (a classifier), and who may see whom.
+
+Units are classes or images; each partition puts them into folds. What is chosen for a fold has never seen its units,
+so that the gain measured there is one to expect on units that nobody chose for (`choose`).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from onesdaug.ensemble.combine import COMBINE, view_weights
+from onesdaug.ensemble.select import kept_views
+from onesdaug.errors import DataError
+from onesdaug.fewshot.bank import FeatureBank
+from onesdaug.fewshot.episodes import Episodes, sample_episodes
+from onesdaug.fewshot.evaluate import ViewUse, features_for, right_answers
+from onesdaug.fewshot.heads import Head
+from onesdaug.statistics import Paired, interval, relative_gain
+
+Floats = NDArray[np.float64]
+PARTITIONS, QUERIES = 6, 15
+EPISODES = 40  # per group of classes and partition
+FEWEST = 2  # classes of an episode
+
+
+class Judge(ABC):
+    """Scores features with views, unit by unit: `score` gives accuracies (P, U) for P partitions and U units."""
+
+    name: str  # of the task, "1-shot"
+    folds: NDArray[np.int64]  # (P, U): the fold of each unit in each partition
+    alone: bool  # whether units are independent of each other; classes of an episode compete, their folds do not
+
+    @abstractmethod
+    def score(self, bank: FeatureBank, use: ViewUse) -> Floats: ...
+
+    def base(self, bank: FeatureBank) -> tuple[ViewUse, Floats]:
+        """The originals alone, with lengths as they are or all 1, whichever is better: what views have to beat.
+
+        Else a gain of the normalisation would pass for one of the views.
+        """
+        scored = [(use, self.score(bank, use)) for use in (ViewUse(), ViewUse(normalise=True))]
+        return max(scored, key=lambda pair: pair[1].mean())
+
+
+class ClassJudge(Judge):
+    """Few-shot episodes inside groups of classes: a fold is a group, and its episodes are nobody else's."""
+
+    alone = False
+
+    def __init__(
+        self, labels: Tensor, head: Head, shot: int, way: int = 5, episodes: int = EPISODES, seed: int = 0
+    ) -> None:
+        sizes = np.bincount(labels.numpy())
+        classes, spare = len(sizes), int(sizes.min()) - shot
+        self.way = min(way, classes // 2)
+        if self.way < FEWEST or spare < 1:
+            raise DataError(
+                f"{shot}-shot tuning needs at least {2 * FEWEST} classes with more than {shot} images each; "
+                f"there are {classes}, the smallest with {sizes.min()}"
+            )
+        self.name, self.head = f"{shot}-shot", head
+        support, query = [], []
+        self.folds = np.empty((PARTITIONS, classes), dtype=np.int64)
+        rng = np.random.default_rng(seed)  # whatever the shot: the same folds, so that one choice can serve all
+        for partition in range(PARTITIONS):
+            # groups of `way` classes or a few more, none smaller
+            for number, group in enumerate(np.array_split(rng.permutation(classes), classes // self.way)):
+                self.folds[partition, group] = number
+                rows = torch.from_numpy(np.flatnonzero(np.isin(labels.numpy(), group)))
+                own = seed + 1000 * partition + number
+                drawn = sample_episodes(labels[rows], self.way, shot, min(QUERIES, spare), episodes, own)
+                support.append(rows[drawn.support])
+                query.append(rows[drawn.query])
+        self.episodes = Episodes(torch.cat(support), torch.cat(query), seed)
+        self.classes = labels[self.episodes.support[:, :, 0]].numpy()  # (E, N)
+        self.partition = np.repeat(np.arange(PARTITIONS), len(self.episodes) // PARTITIONS)
+
+    def score(self, bank: FeatureBank, use: ViewUse) -> Floats:
+        right = right_answers(self.head, features_for(bank, self.episodes, use), self.episodes)
+        place = np.broadcast_to(self.partition[:, None], self.classes.shape), self.classes
+        total, count = np.zeros(self.folds.shape), np.zeros(self.folds.shape)
+        np.add.at(total, place, right)
+        np.add.at(count, place, self.episodes.query.shape[2])
+        return np.divide(total, count, where=count > 0, out=np.zeros_like(total))
+
+
+class ImageJudge(Judge):
+    """A classifier whose classes are the folder's: the bank holds its outputs, a unit is an image."""
+
+    alone = True
+
+    def __init__(self, labels: Tensor, combine: str = "probs", folds: int = 5, seed: int = 0) -> None:
+        self.name, self.labels, self.combine = "classifier", labels, combine
+        rng = np.random.default_rng(seed)
+        self.folds = np.empty((PARTITIONS, len(labels)), dtype=np.int64)
+        for row in self.folds:  # every class is spread evenly over the folds
+            order = np.lexsort((rng.random(len(labels)), labels.numpy()))
+            row[order] = np.arange(len(labels)) % folds
+
+    def score(self, bank: FeatureBank, use: ViewUse) -> Floats:
+        outputs = bank.features[:, : 1 + use.query].float()
+        weights = view_weights(kept_views(outputs, use.select, use.keep), use.original_weight)
+        answers = COMBINE[self.combine](outputs, weights).argmax(-1)
+        right = (answers == self.labels).double().numpy()
+        return np.broadcast_to(right, self.folds.shape)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The best source of views, the best use of it on each task, and the gain to expect of choosing so."""
+
+    source: int
+    uses: tuple[int | None, ...]  # per task; None: no views
+    gains: tuple[Paired, ...]  # per task
+
+
+def choose(judges: Sequence[Judge], scores: Sequence[Floats], bases: Sequence[Floats]) -> Choice:
+    """One source of views for all tasks, one use of it for each, from scores (sources, uses, P, U) of every task.
+
+    The gain is nested: for each fold the best on all other folds is taken and measured on this one.
+    """
+    gains, folds = [mine - base for mine, base in zip(scores, bases, strict=True)], judges[0].folds
+    held_out = np.zeros((len(gains), *folds.shape))
+    for partition, row in enumerate(folds):
+        for fold in np.unique(row):
+            inside = row == fold
+            source, uses = _best([gain[:, :, partition, ~inside].mean(-1) for gain in gains])
+            for task, use in enumerate(uses):
+                if use is not None:
+                    held_out[task, partition, inside] = gains[task][source, use, partition, inside]
+    source, uses = _best([gain.mean((2, 3)) for gain in gains])
+    found = (expected(judge, mine, base) for judge, mine, base in zip(judges, held_out, bases, strict=True))
+    return Choice(source, uses, tuple(found))
+
+
+def expected(judge: Judge, gains: Floats, base: Floats) -> Paired:
+    """The mean of gains (P, U) with a 95 % interval over what other units of the same kind would give.
+
+    Between disjoint folds nothing is shared, so the spread of their means is that of the whole; each partition gives
+    an estimate of it, and their mean is taken.
+    """
+    units = gains.shape[1]
+    if judge.alone:
+        variance = gains.mean(0).var(ddof=1) / units
+    else:
+        means = [
+            [row[fold == number].mean() for number in np.unique(fold)]
+            for row, fold in zip(gains, judge.folds, strict=True)
+        ]
+        variance = np.mean([np.var(groups, ddof=1) / len(groups) for groups in means])
+    mean, plain = float(gains.mean()), float(base.mean())
+    return Paired(
+        mean, *interval(mean, float(np.sqrt(variance)), units - 1), relative_gain(plain + mean, plain), units
+    )
+
+
+def _best(means: Sequence[Floats]) -> tuple[int, tuple[int | None, ...]]:
+    """From mean gains (sources, uses) of every task; equals go to the first, and to no views."""
+    total = np.sum([np.maximum(mean.max(1), 0) for mean in means], axis=0)
+    source = int(total.argmax())
+    return source, tuple(int(mean[source].argmax()) if mean[source].max() > 0 else None for mean in means)

@@ -1,0 +1,226 @@
+"""From data and a model to one answer: which views, how many, how heavy, or none; as a result like all others."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onesdaug.augment.operator import Augmenter
+from onesdaug.augment.tuned import Tuned, TunedUse
+from onesdaug.common.provenance import command, commit, describe_machine
+from onesdaug.data.dataset import Dataset
+from onesdaug.encoders.base import Encoder
+from onesdaug.errors import ConfigError
+from onesdaug.fewshot.evaluate import ViewUse, margins
+from onesdaug.fewshot.heads import Head, build_head, load_head
+from onesdaug.report.result import StudyResult
+from onesdaug.studies.provenance import made_now, settings_line
+from onesdaug.tune.candidates import propose
+from onesdaug.tune.judge import ClassJudge, ImageJudge, Judge
+from onesdaug.tune.search import Found, Search, Trial
+
+LOSS = 0.001  # accuracy that leaving views out may cost
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What to tune for and how long; without a head the model's outputs are class scores of the folder's classes."""
+
+    sources: tuple[str, ...] = ("pocket", "shape", "crop-flip")
+    shots: tuple[int, ...] = (1, 5)
+    way: int = 5
+    k: int = 3
+    candidates: int = 6  # settings of each generator
+    minutes: float | None = None
+    most: int | None = None  # images of each class
+    seed: int = 0
+
+
+def tune(
+    data: Dataset,
+    encoder: Encoder,
+    head: Head | None,
+    wanted: Wanted,
+    work: Path,
+    device: torch.device,
+    name: str = "",
+) -> StudyResult:
+    """Search, choose, estimate; `name` is the data's, for people."""
+    began = time.perf_counter()
+    if head is None and encoder.dim != data.n_classes:
+        raise ConfigError(
+            f"the classifier gives {encoder.dim} scores, the data has {data.n_classes} classes: column i has to "
+            f"stand for the i-th class in the order of names ({', '.join(data.class_names[:3])}, …)"
+        )
+
+    def judges(labels: Tensor) -> list[Judge]:
+        if head is None:
+            return [ImageJudge(labels, seed=wanted.seed)]
+        room = int(np.bincount(labels.numpy()).min())
+        fitting = [shot for shot in wanted.shots if shot < room] or [min(wanted.shots)]
+        return [ClassJudge(labels, head, shot, wanted.way, seed=wanted.seed) for shot in fitting]
+
+    found = Search(
+        data,
+        encoder,
+        propose(wanted.sources, wanted.candidates, device, wanted.seed),
+        judges,
+        work,
+        k=wanted.k,
+        seed=wanted.seed,
+        seconds=None if wanted.minutes is None else 60 * wanted.minutes,
+        fewest=4 if head is None else min(wanted.shots) + 1,
+        most=wanted.most,
+        commit=commit(),
+    ).run()
+    return _result(found, data, encoder, wanted, device, name, time.perf_counter() - began)
+
+
+def _result(
+    found: Found, data: Dataset, encoder: Encoder, wanted: Wanted, device: torch.device, name: str, seconds: float
+) -> StudyResult:
+    winner = found.finalists[found.choice.source]
+    uses = {judge.name: _use(found, task, winner) for task, judge in enumerate(found.judges)}
+    config, views = winner.candidate.config, winner.candidate.views.source.views
+    tuned = Tuned(
+        source=winner.candidate.source,
+        config=config,
+        generator=views.fingerprint if isinstance(views, Augmenter) else "",
+        encoder=encoder.fingerprint,
+        data=data.fingerprint,
+        commit=commit(),
+        uses=uses,
+    )
+    made = made_now(
+        command(),
+        commit(),
+        describe_machine(device),
+        {"tuning": seconds},
+        wanted.seed,
+        data={name or "data": f"{data.n_classes} classes, {len(data):,} images, {data.fingerprint}"},
+        encoders={encoder.name: encoder.fingerprint},
+        generators={}
+        if config is None
+        else {tuned.source: f"{tuned.generator} · {settings_line(config.model_dump())}"},
+    )
+    notes = [
+        f"{len(found.trials)} sources and settings tried; {len(found.finalists)} judged on {found.per_class} "
+        "images of each class."
+    ]
+    if found.hurried:
+        notes.append("The time ran out before the last rung: more minutes may find more.")
+    if left := [f"{shot}-shot" for shot in wanted.shots if f"{shot}-shot" not in uses and "classifier" not in uses]:
+        notes.append(f"Not tuned for {', '.join(left)}: that needs more images of each class.")
+    return StudyResult(
+        study="tune",
+        kind="tune",
+        title=f"Views for {encoder.name} on {name or 'your data'}",
+        paper="none",
+        about="What views to use here, and whether to use any: chosen by nested cross-validation, so that the gain is "
+        "one to expect.",
+        made=made,
+        details={
+            "tuned": tuned.model_dump(mode="json"),
+            "answer": [sentence(found, task, uses[judge.name], winner) for task, judge in enumerate(found.judges)],
+            "tasks": [_task(found, task) for task in range(len(found.judges))],
+            "trials": [_trial(trial) for trial in found.trials],
+        },
+        notes=tuple(notes),
+    )
+
+
+def _use(found: Found, task: int, winner: Trial) -> TunedUse | None:
+    """The chosen use, if views are worth it: the lower end of the gain's interval is above zero."""
+    index, gain = found.choice.uses[task], found.choice.gains[task]
+    if index is None or gain.difference - gain.ci95 <= 0:
+        return None
+    use = found.uses[index]
+    return TunedUse(
+        k=use.query,
+        original_weight=use.original_weight,
+        normalise=use.normalise,
+        select=use.select,
+        keep=use.keep,
+        threshold=_threshold(found, task, winner, use)[0],
+    )
+
+
+def _threshold(found: Found, task: int, winner: Trial, use: ViewUse) -> tuple[float | None, float]:
+    """The smallest margin above which views may be left out for at most `LOSS`, and the share that still has them."""
+    judge = found.judges[task]
+    if not isinstance(judge, ClassJudge):
+        return None, 1.0
+    bank = winner.bank(found.per_class)
+    known = margins(judge.head, bank, judge.episodes, use).flatten().numpy()
+    whole = judge.score(bank, use).mean()
+    for share in np.arange(0.1, 1.0, 0.1):
+        threshold = float(np.quantile(known, share))
+        if whole - judge.score(bank, replace(use, threshold=threshold)).mean() <= LOSS:
+            return threshold, float(share)
+    return None, 1.0
+
+
+def sentence(found: Found, task: int, use: TunedUse | None, winner: Trial) -> str:
+    """The answer for one task in one line."""
+    judge, gain = found.judges[task], found.choice.gains[task]
+    told = f"{100 * gain.difference:+.1f} ± {100 * gain.ci95:.1f} points"
+    if use is None:
+        gains = [max(found.by_use[task][i], key=lambda g: g.difference) for i in range(len(found.finalists))]
+        best = int(np.argmax([g.difference for g in gains]))
+        looked = f"{100 * gains[best].difference:+.1f} ± {100 * gains[best].ci95:.1f}"
+        return f"{judge.name}: views do not help here: best was {found.finalists[best].candidate.label}, {looked}"
+    cost = f" for {winner.seconds_per_image:.2g} s per image" if winner.seconds_per_image else ""
+    extras = (", features of length 1" if use.normalise else "") + (
+        f", the {use.keep:.0%} most alike" if use.select != "all" else ""
+    )
+    chosen = f"{winner.candidate.label}, K = {use.k}, weight {use.original_weight:g}{extras}"
+    return f"{judge.name}: use {chosen}: {told}{cost}"
+
+
+def _task(found: Found, task: int) -> dict[str, Any]:
+    judge, gain = found.judges[task], found.choice.gains[task]
+    return {
+        "name": judge.name,
+        "accuracy": float(found.bases[task].mean()),
+        "normalised": found.plain[task].normalise,
+        "gain": {"difference": gain.difference, "ci95": gain.ci95, "n": gain.n},
+        "finalists": [
+            {
+                "label": trial.candidate.label,
+                "source": trial.candidate.source,
+                "seconds_per_image": trial.seconds_per_image,
+                "uses": [
+                    {**vars(use), "gain": g.difference, "ci95": g.ci95}
+                    for use, g in zip(found.uses, found.by_use[task][i], strict=True)
+                ],
+            }
+            for i, trial in enumerate(found.finalists)
+        ],
+    }
+
+
+def _trial(trial: Trial) -> dict[str, Any]:
+    return {
+        "label": trial.candidate.label,
+        "source": trial.candidate.source,
+        "per_class": trial.per_class,
+        "gains": trial.gains,
+        "seconds_per_image": trial.seconds_per_image,
+    }
+
+
+def head_of(encoder: str, name: str | None, dim: int) -> Head:
+    """The head that is named, else the one trained with a checkpoint, else ProtoNet's."""
+    trained = load_head(Path(encoder)) if name is None and (Path(encoder) / "card.json").is_file() else None
+    return trained or build_head(name or "protonet", dim)
+
+
+def list_of(words: str) -> tuple[str, ...]:
+    """A list from the command line, by commas."""
+    return tuple(word.strip() for word in words.split(",") if word.strip())

@@ -1,0 +1,180 @@
+"""Successive halving: all candidates on a few images, the better ones on more. Every view is stored and reused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from onesdaug.common.progress import log
+from onesdaug.data.dataset import Dataset
+from onesdaug.encoders.base import Encoder
+from onesdaug.errors import DataError
+from onesdaug.fewshot.bank import FeatureBank
+from onesdaug.fewshot.embed import embed
+from onesdaug.fewshot.evaluate import ViewUse
+from onesdaug.statistics import Paired
+from onesdaug.tune.candidates import Candidate, uses
+from onesdaug.tune.judge import Choice, Floats, Judge, choose, expected
+
+FACTOR = 3  # images grow by it from rung to rung, candidates shrink by it
+LEAST = 2  # candidates with settings that reach the last rung
+
+
+@dataclass
+class Trial:
+    """A candidate and what is known of it so far."""
+
+    candidate: Candidate
+    banks: list[FeatureBank] = field(default_factory=list)
+    seconds: float = 0.0  # spent on views and features here, in this run
+    drawn: int = 0  # images behind those seconds
+    gains: list[float] = field(default_factory=list)  # after each rung, mean over tasks, not nested
+    per_class: int = 0
+
+    @property
+    def free(self) -> bool:
+        """Whether it has no settings: such ones cost next to nothing and stay until the end."""
+        return self.candidate.config is None
+
+    def bank(self, size: int) -> FeatureBank:
+        """Of the first `size` images of each class."""
+        mine = self.banks[:size]
+        ids = tuple(name for bank in mine for name in bank.info.ids)
+        features, labels = (torch.cat([getattr(b, part) for b in mine]) for part in ("features", "labels"))
+        return FeatureBank(features, labels, replace(mine[0].info, ids=ids))
+
+    @property
+    def seconds_per_image(self) -> float | None:
+        return self.seconds / self.drawn if self.drawn else None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What the search ends with."""
+
+    trials: list[Trial]  # all, in the order they were proposed
+    finalists: list[Trial]
+    choice: Choice
+    uses: list[ViewUse]
+    judges: list[Judge]
+    plain: list[ViewUse]  # of each task, without views
+    bases: list[Floats]
+    by_use: list[list[list[Paired]]]  # task, finalist, use: not nested, for looking at
+    per_class: int
+    hurried: bool  # whether the time ran out before the last rung
+
+
+class Search:
+    """One search over one data set with one encoder."""
+
+    def __init__(
+        self, data: Dataset, encoder: Encoder, candidates: Sequence[Candidate],
+        judges: Callable[[Tensor], list[Judge]], work: Path, *, k: int = 3, seed: int = 0,
+        seconds: float | None = None, fewest: int = 2, most: int | None = None, commit: str = "unknown",
+    ) -> None:  # fmt: skip
+        self.data, self.encoder, self.judges, self.work = data, encoder, judges, work
+        self.k, self.seed, self.commit = k, seed, commit
+        self.trials = [Trial(candidate) for candidate in candidates]
+        self.deadline = None if seconds is None else time.monotonic() + seconds
+        self.sizes = rung_sizes(int(data.counts().min()), fewest, len([t for t in self.trials if not t.free]), most)
+        rng = np.random.default_rng(seed)
+        # column j holds the j-th image of every class: a prefix of columns is a fair part
+        self.order = np.stack(
+            [rng.permutation(np.flatnonzero(data.labels == c))[: self.sizes[-1]] for c in range(data.n_classes)]
+        )
+
+    def run(self) -> Found:
+        alive, done, hurried = self.trials, 0, False
+        for rung, size in enumerate(self.sizes):
+            ready = [trial for trial in alive if self._extend(trial, size)]
+            hurried |= len(ready) < len(alive)
+            if all(trial.free for trial in ready) and not all(trial.free for trial in alive):
+                break  # no time for a further rung: what the last one left is judged
+            alive, done = ready, size
+            if size != self.sizes[-1]:
+                alive = self._halve(alive, size, rung)
+        return self._judge(alive, done, hurried)
+
+    def _late(self, trial: Trial) -> bool:
+        """Whether time is over; the first settings are seen through the first rung in any case."""
+        if self.deadline is None or trial.free or time.monotonic() < self.deadline:
+            return False
+        return any(other.per_class >= self.sizes[0] and not other.free for other in self.trials)
+
+    def _extend(self, trial: Trial, size: int) -> bool:
+        """Look at `size` images of each class and their views, one of each class at a time; False: no time for it."""
+        while trial.per_class < size:
+            if self._late(trial):
+                return False
+            self._look(trial, trial.per_class)
+        return True
+
+    def _look(self, trial: Trial, column: int) -> None:
+        """Draw and embed, or take up where an earlier run left it."""
+        part = self.data.rows(self.order[:, column].tolist(), f"image {column} of each, seed {self.seed}")
+        views = trial.candidate.views
+        key = json.dumps([part.fingerprint, self.encoder.fingerprint, views.describe(), self.k, self.seed])
+        file = self.work / f"{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}.safetensors"
+        known, began = file.is_file(), time.perf_counter()
+        chunk = 8 if self.encoder.device.type == "cpu" else 1024
+        bank = embed(part, self.encoder, file, views, self.k, seed=self.seed, chunk=chunk, commit=self.commit)
+        if not known:
+            trial.seconds += time.perf_counter() - began
+            trial.drawn += len(part)
+        trial.banks.append(bank)
+        trial.per_class += 1
+
+    def _halve(self, alive: list[Trial], size: int, rung: int) -> list[Trial]:
+        banks = {id(trial): trial.bank(size) for trial in alive}
+        first = banks[id(alive[0])]
+        judges = self.judges(first.labels)
+        bases = [judge.base(first)[1] for judge in judges]
+        ways = uses(self.k, thorough=False)
+        for trial in alive:
+            means = [
+                max(float((judge.score(banks[id(trial)], use) - base).mean()) for use in ways)
+                for judge, base in zip(judges, bases, strict=True)
+            ]
+            trial.gains.append(float(np.mean(means)))
+        ranked = sorted((t for t in alive if not t.free), key=lambda t: -t.gains[-1])
+        best = max(alive, key=lambda t: t.gains[-1])
+        keep = ranked[: max(LEAST, math.ceil(len(ranked) / FACTOR))]
+        log.info(
+            f"rung {rung + 1} of {len(self.sizes)}, {size} images of each class: best so far {best.candidate.label}, "
+            f"{100 * best.gains[-1]:+.1f} points; {len(keep)} of {len(ranked)} settings stay"
+        )
+        return [t for t in alive if t.free or t in keep]
+
+    def _judge(self, finalists: list[Trial], size: int, hurried: bool) -> Found:
+        banks = [trial.bank(size) for trial in finalists]
+        judges, ways = self.judges(banks[0].labels), uses(self.k, thorough=True)
+        plain, bases = zip(*(judge.base(banks[0]) for judge in judges), strict=True)
+        log.info(f"choosing among {len(finalists)} sources × {len(ways)} uses on {len(banks[0].labels)} images")
+        scores = [np.array([[judge.score(bank, use) for use in ways] for bank in banks]) for judge in judges]
+        choice = choose(judges, scores, bases)
+        by_use = [
+            [[expected(judge, one - base, base) for one in of_trial] for of_trial in mine]
+            for judge, mine, base in zip(judges, scores, bases, strict=True)
+        ]
+        return Found(self.trials, finalists, choice, ways, judges, list(plain), list(bases), by_use, size, hurried)
+
+
+def rung_sizes(images: int, fewest: int, candidates: int, most: int | None = None) -> list[int]:
+    """Images of each class at every rung: as many rungs as it takes to come down to a few candidates."""
+    last = min(images, most or images)
+    if last < fewest:
+        raise DataError(f"tuning needs {fewest} images of every class, the smallest class has {last}")
+    rungs = 1
+    while candidates / FACTOR**rungs >= LEAST / FACTOR and last / FACTOR**rungs >= fewest:
+        rungs += 1
+    sizes = [math.ceil(last / FACTOR ** (rungs - 1 - r)) for r in range(rungs)]
+    return [max(fewest, size) for size in sizes]
