@@ -9,8 +9,8 @@ a folder of `artifacts/fewshot`; `pocket@0.7` is a further source of the same ge
 How many images: a bank costs 4 columns × d × 2 bytes per image, so an image costs 10 times as much with d = 640 as
 with d = 64, and what the luck of the draw adds to a gain falls with 1/√images. For a fixed size the two variances
 together are least at a ratio of √10 images; making the views takes time too, and all of artifacts/ has a limit, so it
-is 40 a class (ConvNet) and 21 (Res12), 2.6 MB a source. The images are drawn once, with seed 0, whatever the result; where the full bank is
-large enough, the spread over 20 other parts is on the card.
+is 40 a class (ConvNet) and 21 (Res12), 2.6 MB a source. The images are drawn once, with seed 0, whatever the result;
+where the full bank is large enough, the spread over 20 other parts is on the card.
 """
 
 from __future__ import annotations
