@@ -8,6 +8,7 @@ import logging
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -181,7 +182,15 @@ def test_a_refused_key_wakes_whoever_pauses() -> None:
     assert len(server.requests) == 2
 
 
-def test_an_interrupt_does_not_wait_for_answers() -> None:
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """As in a terminal: what a shell starts in the background inherits that interrupts are ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+def test_an_interrupt_does_not_wait_for_answers(interrupts: None) -> None:
     with serving(lambda n: slow(5.0)) as server:
         endpoint = client(server, limits={"timeout": 60, "retries": 3})
         threading.Timer(0.3, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
