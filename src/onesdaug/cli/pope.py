@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from pydantic import Field
 
-from onesdaug.augment.presets import LISTED
+from onesdaug.augment.presets import LISTED, check_preset
 from onesdaug.cli.options import From, examples, options, spelling
 from onesdaug.common.options import IP_REPO, Device
 from onesdaug.common.registry import GENERATORS, VLMS
@@ -161,6 +161,8 @@ def _config(generator: str, preset: str | None, shape_aug: bool) -> AugmentConfi
     from onesdaug.generators.load import default_preset
 
     own = default_preset(generator)
+    if preset is not None:
+        check_preset(preset, own, generator)
     chosen = preset or ("vlm" if own == "paper" else own)
     return named(chosen) if shape_aug else named(chosen, shape=None)
 

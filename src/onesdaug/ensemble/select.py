@@ -23,6 +23,12 @@ def confidence(outputs: Tensor) -> Tensor:
     return torch.xlogy(p, p).sum(-1)
 
 
+def margins(outputs: Tensor) -> Tensor:
+    """By how much the best class of (B, C) outputs leads the second: probabilities, between 0 and 1."""
+    best = probabilities(outputs).topk(2, dim=-1).values
+    return best[..., 0] - best[..., 1]
+
+
 SCORES: dict[str, Callable[[Tensor], Tensor]] = {"similarity": similarity, "confidence": confidence}
 
 

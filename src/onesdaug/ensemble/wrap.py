@@ -23,11 +23,17 @@ from onesdaug.data.pixels import check_batch, to_floats, to_pil, to_tensor
 from onesdaug.ensemble.combine import COMBINE, view_weights
 from onesdaug.ensemble.estimator import Estimator
 from onesdaug.ensemble.models import COMBINED, INPUT, ask, kind_of
-from onesdaug.ensemble.select import SCORES, kept_views
+from onesdaug.ensemble.select import SCORES, kept_views, margins
 from onesdaug.ensemble.sources import as_source, find_views
 from onesdaug.errors import ConfigError
 
 PICK = "; pick it with output=, for example output=lambda out: out[0]"
+
+
+NEEDS_SCORES = (
+    "select='confidence' (and when='unsure') needs class scores, but combine='embedding' is for a model that gives "
+    "features; use select='similarity', or wrap a classifier with combine='logits', 'probs' or 'vote'"
+)
 
 
 @dataclass(frozen=True)
@@ -65,6 +71,8 @@ class TestTimeEnsemble(Estimator, nn.Module):
         None: tensors, arrays, lists of vectors as they are; of a transformers ModelOutput one of `FIELDS`.
     chunk: at most so many rows in one forward. None: all B·(1+K) at once.
     normalise: bring the model's outputs to length 1 before they are averaged; for "embedding".
+    when, threshold: "unsure" asks about the original first, and makes views only where the best class leads the second
+        by at most `threshold` (of probability); `onesdaug tune` finds one. In details, `kept` is False for the others.
     """
 
     __test__: ClassVar[bool] = False  # pytest takes classes named Test* for its own
@@ -84,6 +92,8 @@ class TestTimeEnsemble(Estimator, nn.Module):
         output: Callable[[Any], Any] | None = None,
         chunk: int | None = None,
         normalise: bool = False,
+        when: str = "always",
+        threshold: float = 0.5,
     ) -> None:
         super().__init__()
         self._given = {"views": views, "original_weight": original_weight, "combine": combine, "input": input}
@@ -101,12 +111,6 @@ class TestTimeEnsemble(Estimator, nn.Module):
             raise ConfigError(f"chunk={chunk}: at least one row per forward, or None for all at once")
         if input is not None:
             _one_of("input", input, ("tensor", "pil", "numpy"))
-        if select == "confidence" and combine == "embedding":
-            raise ConfigError(
-                "select='confidence' needs class scores, but combine='embedding' is for a model that gives "
-                "features; use select='similarity', or wrap a classifier with combine='logits', 'probs' or "
-                "'vote'"
-            )
         if combine == "vote" and k > 0 and original_weight is not None and original_weight >= 0.5:
             warnings.warn(
                 f"with combine='vote' and original_weight={original_weight} the original always decides; "
@@ -117,6 +121,10 @@ class TestTimeEnsemble(Estimator, nn.Module):
         self.source = as_source(views)
         if normalise and combine != "embedding":
             raise ConfigError(f"normalise is for features, but combine={combine!r} is for class scores")
+        _one_of("when", when, ("always", "unsure"))
+        if combine == "embedding" and (when == "unsure" or select == "confidence"):
+            raise ConfigError(NEEDS_SCORES)
+        self.when, self.threshold = when, threshold
         self.k, self.seed, self.chunk, self.normalise = k, seed, chunk, normalise
         self.combine, self.select, self.keep = combine, select, keep
         self.original_weight = 0.5 if original_weight is None and combine != "vote" else original_weight
@@ -133,7 +141,9 @@ class TestTimeEnsemble(Estimator, nn.Module):
             return cls(model, ShapeTweak(), k=0, **options)
         views = find_views(tuned.source, str(path) if tuned.config else None)
         settings = use.model_dump(exclude={"threshold"})
-        return cls(model, views, **settings, combine="embedding" if tuned.few_shot else "probs", **options)
+        if use.threshold is not None and not tuned.few_shot:
+            settings |= {"when": "unsure", "threshold": use.threshold}
+        return cls(model, views, **{**settings, "combine": "embedding" if tuned.few_shot else "probs", **options})
 
     @torch.no_grad()
     def forward(self, images: Any, *, return_details: bool = False) -> Tensor | EnsembleDetails:
@@ -141,6 +151,10 @@ class TestTimeEnsemble(Estimator, nn.Module):
         if isinstance(self.model, nn.Module) and self.model.training:
             warnings.warn("the wrapped model is in training mode; call .eval() first", stacklevel=2)
         fed = _checked(images)
+        found = self._where_unsure(fed) if self.when == "unsure" else self._with_all(fed)
+        return found if return_details else found.output
+
+    def _with_all(self, fed: Tensor | list[Image.Image]) -> EnsembleDetails:
         rows, views = self._with_views(fed)
         flat = self._run(rows)
         per_view = flat.reshape(len(fed), 1 + self.k, flat.shape[1])
@@ -149,7 +163,32 @@ class TestTimeEnsemble(Estimator, nn.Module):
         kept = kept_views(exact, self.select, self.keep)
         weights = view_weights(kept, self.original_weight, exact.dtype)
         output = COMBINE[self.combine](exact, weights).to(per_view.dtype)
-        return EnsembleDetails(output, per_view, weights, kept, views) if return_details else output
+        return EnsembleDetails(output, per_view, weights, kept, views)
+
+    def _where_unsure(self, fed: Tensor | list[Image.Image]) -> EnsembleDetails:
+        """The original's own answer where it is sure of it; the others as ever."""
+        alone = self._run(fed)
+        places = (margins(alone.float()) <= self.threshold).nonzero().flatten()
+        weights = torch.zeros(len(fed), 1 + self.k, device=alone.device)
+        weights[:, 0] = 1
+        per_view = torch.full((len(fed), 1 + self.k, alone.shape[1]), torch.nan).to(alone)
+        per_view[:, 0] = alone
+        output = COMBINE[self.combine](alone[:, None].float(), weights[:, :1]).to(alone.dtype)
+        kept = torch.zeros(len(fed), self.k, dtype=torch.bool, device=alone.device)
+        views: Any = [[] for _ in fed]
+        some: Tensor | list[Image.Image]
+        if isinstance(fed, Tensor):
+            views = fed.new_full((len(fed), self.k, *fed.shape[1:]), torch.nan)
+            some = fed[places.to(fed.device)]
+        else:
+            some = [fed[i] for i in places.tolist()]
+        if len(places):
+            made = self._with_all(some)
+            output[places], per_view[places] = made.output, made.per_view
+            weights[places], kept[places] = made.weights.to(weights), made.kept
+            for place, own in zip(places.tolist(), made.views, strict=True):
+                views[place] = own
+        return EnsembleDetails(output, per_view, weights, kept, views)
 
     def originals(self, images: Any) -> Any:
         """The images without views, in the form the model takes."""

@@ -17,10 +17,11 @@ from torch import Tensor
 
 from onesdaug.ensemble.combine import COMBINE, view_weights
 from onesdaug.ensemble.select import kept_views
+from onesdaug.ensemble.select import margins as margins_of
 from onesdaug.errors import DataError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.episodes import Episodes, sample_episodes
-from onesdaug.fewshot.evaluate import ViewUse, features_for, right_answers
+from onesdaug.fewshot.evaluate import ViewUse, features_for, margins, right_answers
 from onesdaug.fewshot.heads import Head
 from onesdaug.statistics import Paired, interval, relative_gain
 
@@ -39,6 +40,10 @@ class Judge(ABC):
 
     @abstractmethod
     def score(self, bank: FeatureBank, use: ViewUse) -> Floats: ...
+
+    @abstractmethod
+    def margins(self, bank: FeatureBank, use: ViewUse) -> Floats:
+        """How sure the model is of every answer without views."""
 
     def base(self, bank: FeatureBank) -> tuple[ViewUse, Floats]:
         """The originals alone, with lengths as they are or all 1, whichever is better: what views have to beat.
@@ -90,6 +95,9 @@ class ClassJudge(Judge):
         np.add.at(count, place, self.episodes.query.shape[2])
         return np.divide(total, count, where=count > 0, out=np.zeros_like(total))
 
+    def margins(self, bank: FeatureBank, use: ViewUse) -> Floats:
+        return margins(self.head, bank, self.episodes, use).flatten().double().numpy()
+
 
 class ImageJudge(Judge):
     """A classifier whose classes are the folder's: the bank holds its outputs, a unit is an image."""
@@ -108,8 +116,14 @@ class ImageJudge(Judge):
         outputs = bank.features[:, : 1 + use.query].float()
         weights = view_weights(kept_views(outputs, use.select, use.keep), use.original_weight)
         answers = COMBINE[self.combine](outputs, weights).argmax(-1)
+        if use.threshold is not None:
+            sure = margins_of(outputs[:, 0]) > use.threshold
+            answers = torch.where(sure, outputs[:, 0].argmax(-1), answers)
         right = (answers == self.labels).double().numpy()
         return np.broadcast_to(right, self.folds.shape)
+
+    def margins(self, bank: FeatureBank, use: ViewUse) -> Floats:
+        return margins_of(bank.features[:, 0].float()).double().numpy()
 
 
 @dataclass(frozen=True)

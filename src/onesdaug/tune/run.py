@@ -17,7 +17,7 @@ from onesdaug.common.provenance import command, commit, describe_machine
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.base import Encoder
 from onesdaug.errors import ConfigError
-from onesdaug.fewshot.evaluate import ViewUse, margins
+from onesdaug.fewshot.evaluate import ViewUse
 from onesdaug.fewshot.heads import Head, build_head, load_head
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.provenance import made_now, settings_line
@@ -147,23 +147,19 @@ def _use(found: Found, task: int, winner: Trial) -> TunedUse | None:
         normalise=use.normalise,
         select=use.select,
         keep=use.keep,
-        threshold=_threshold(found, task, winner, use)[0],
+        threshold=_threshold(found, task, winner, use),
     )
 
 
-def _threshold(found: Found, task: int, winner: Trial, use: ViewUse) -> tuple[float | None, float]:
-    """The smallest margin above which views may be left out for at most `LOSS`, and the share that still has them."""
-    judge = found.judges[task]
-    if not isinstance(judge, ClassJudge):
-        return None, 1.0
-    bank = winner.bank(found.per_class)
-    known = margins(judge.head, bank, judge.episodes, use).flatten().numpy()
-    whole = judge.score(bank, use).mean()
+def _threshold(found: Found, task: int, winner: Trial, use: ViewUse) -> float | None:
+    """The smallest margin above which views may be left out for at most `LOSS`; None: none may."""
+    judge, bank = found.judges[task], winner.bank(found.per_class)
+    known, whole = judge.margins(bank, use), judge.score(bank, use).mean()
     for share in np.arange(0.1, 1.0, 0.1):
         threshold = float(np.quantile(known, share))
         if whole - judge.score(bank, replace(use, threshold=threshold)).mean() <= LOSS:
-            return threshold, float(share)
-    return None, 1.0
+            return threshold
+    return None
 
 
 def sentence(found: Found, task: int, use: TunedUse | None, winner: Trial) -> str:
