@@ -15,7 +15,7 @@ VERDICTS = {
     "mixed": "Mixed: the comparisons do not all say the same",
     "no clear difference": "No clear difference, where the paper reports one",
     "agrees": "Agrees with the paper",
-    "not tested here": "Not tested here: the paper's models or data are missing",
+    "not tested here": "Not tested here: the paper's models or data are missing, or the run is older than this",
 }
 SIGN = (
     "Differences are in percentage points: the side that the paper says is better, minus the other. Negative means "
