@@ -79,6 +79,8 @@ def test_oracle_views_of_pure_noise_do_not_help() -> None:
     """If a support image could meet a query's companion, noise would become 'recognisable'."""
     bank = gaussian(0.0, per_class=40)
     oracle = make_bank(bank.features, bank.labels, source="oracle", k=3)
+    with pytest.raises(ConfigError, match="none is selected"):
+        evaluate(oracle, ProtoNet(), [Task(episodes=2)], [ViewUse(3, 3, select="similarity")])
     found = evaluate(oracle, ProtoNet(), [Task(episodes=2000)], [ViewUse(3, 3)])[1].accuracy
     assert abs(found.mean - 0.2) < 3 * found.ci95
 

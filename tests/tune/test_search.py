@@ -125,6 +125,12 @@ def test_the_uses_hold_the_papers_own() -> None:
     assert ViewUse(3, 3, 0.5) in uses(3, thorough=True) and ViewUse(3, 3, 0.5) in uses(3, thorough=False)
 
 
+def test_class_scores_are_not_brought_to_length_1() -> None:
+    """What `TestTimeEnsemble` refuses must not be chosen."""
+    assert not any(use.normalise for use in uses(3, True, ImageJudge.lengths))
+    assert {use.normalise for use in uses(3, True, ClassJudge.lengths)} == {False, True}
+
+
 def test_too_few_classes_are_said(data: Dataset) -> None:
     with pytest.raises(DataError, match="at least 4 classes"):
         ClassJudge(torch.tensor([0, 0, 1, 1, 2, 2]), build_head("protonet", 1), 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -25,9 +25,6 @@ from onesdaug.fewshot.recipes import (
     released_meta,
     released_pretrain,
 )
-
-if TYPE_CHECKING:
-    from onesdaug.data.dataset import Dataset
 
 app = typer.Typer(
     help="Few-shot learning: train a backbone and a head, embed images with their views, evaluate on episodes.",
@@ -141,6 +138,7 @@ def embed(
 
     from onesdaug.common.devices import pick_device
     from onesdaug.common.provenance import commit
+    from onesdaug.data.registry import load_data
     from onesdaug.encoders.load import load_encoder
     from onesdaug.fewshot import embed as stage
     from onesdaug.fewshot.bank import ORACLE
@@ -154,7 +152,7 @@ def embed(
     source: Views | str | None = None
     if views != "none":
         source = ORACLE if views == ORACLE else resolve_views(views, preset, device)
-    images = _load(data, split, root).sample(per_class)
+    images = load_data(data, split, root, "test").sample(per_class)
     network = load_encoder(encoder, pick_device(device))
     bank = stage.embed(images, network, output, source, k, seed=seed, dtype=dtypes[dtype], commit=commit())
     typer.echo(f"{output}: {len(images)} images of {images.n_classes} classes, {bank.k} views each, d = {bank.dim}")
@@ -169,11 +167,3 @@ def _released(data: str, backbone: str, head: str) -> tuple[PretrainConfig, Meta
     """Made for this benchmark, else for another one with the same backbone and head, else the paper's."""
     plain, episodic = _paper(backbone, head)
     return released_pretrain(data, backbone) or plain, released_meta(data, backbone, head) or episodic
-
-
-def _load(data: str, split: str | None, root: Path | None) -> Dataset:
-    from onesdaug.data.registry import BENCHMARKS, load_path, load_split
-
-    if data in BENCHMARKS:
-        return load_split(data, split or "test", root)
-    return load_path(data) if split is None else load_split(data, split)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from onesdaug.cli.evaluate import Scorer
 from onesdaug.cli.options import examples, options, spelling
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.cli.screen import resumable
@@ -16,7 +17,7 @@ from onesdaug.common.registry import BACKBONES, HEADS, VIEWS
 from onesdaug.errors import ConfigError
 
 if TYPE_CHECKING:
-    from onesdaug.data.dataset import Dataset
+    from onesdaug.fewshot.heads import Head
 
 app = typer.Typer(add_completion=False)
 
@@ -65,11 +66,12 @@ def tune(
     Choice and estimate are separated, so that the gain it names is one to expect. A killed run goes on.
     """
     from onesdaug.common.devices import pick_device
+    from onesdaug.data.registry import load_data
     from onesdaug.encoders.load import load_encoder
     from onesdaug.report.terminal import print_parts
     from onesdaug.studies import page
     from onesdaug.studies.kind import shown_by
-    from onesdaug.tune.run import Wanted, head_of, list_of
+    from onesdaug.tune.run import Wanted, list_of
     from onesdaug.tune.run import tune as search
 
     if (encoder is None) == (classifier is None):
@@ -78,27 +80,27 @@ def tune(
         raise ConfigError(f"{output} must end in .json: other commands take it as --preset {output.stem}.json")
     chosen = pick_device(device)
     network = load_encoder(encoder or classifier or "", chosen)
-    scorer = None if encoder is None else head_of(encoder, head, network.dim)
+    scorer = None if encoder is None else _head(encoder, head, network.dim)
     wanted = Wanted(
         list_of(sources), tuple(_number(shot) for shot in list_of(shots)), way, k, candidates, budget, per_class, seed
     )
     with resumable():
         folder = work or output.with_name(f"{output.stem}.work")
-        found = search(_load(data, split, root), network, scorer, wanted, folder, chosen, Path(data).name)
+        found = search(load_data(data, split, root, "val"), network, scorer, wanted, folder, chosen, Path(data).name)
     write_text(output, found.model_dump_json(indent=1) + "\n")
     print_parts(shown_by(found), results_screen())
     typer.echo(f"{output}, {write_text(output.with_suffix('.html'), page.render([found], output.parent))}")
+
+
+def _head(encoder: str, name: str | None, dim: int) -> Head:
+    """The head that is named, else the one trained with a checkpoint, else ProtoNet's."""
+    from onesdaug.fewshot.heads import load_head
+
+    trained = load_head(encoder) if name is None and (Path(encoder) / "card.json").is_file() else None
+    return trained or Scorer(name).load(dim)[0]
 
 
 def _number(text: str) -> int:
     if not text.isdigit() or int(text) < 1:
         raise ConfigError(f"--shots takes numbers by commas, such as 1,5; not {text!r}")
     return int(text)
-
-
-def _load(data: str, split: str | None, root: Path | None) -> Dataset:
-    from onesdaug.data.registry import BENCHMARKS, load_path, load_split
-
-    if data in BENCHMARKS or split is not None:
-        return load_split(data, split or "val", root)
-    return load_path(data)

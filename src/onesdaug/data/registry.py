@@ -132,3 +132,10 @@ def load_path(
 ) -> Dataset:
     """A user's own folder, zip or split CSV; no registry entry needed."""
     return load_members(find_members(Path(path)), size, cache, workers)
+
+
+def load_data(name: str, split: str | None, root: Path | str | None, default: str) -> Dataset:
+    """As the command line names it: a benchmark's split (else the `default` one), or a user's own data."""
+    if name in BENCHMARKS or split is not None:
+        return load_split(name, split or default, root)
+    return load_path(name)

@@ -104,6 +104,8 @@ def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Episode
         raise ConfigError(f"{use.support} and {use.query} views asked for, the bank has {bank.k} per image")
     views = None
     if bank.oracle:
+        if use.select != "all":
+            raise ConfigError("oracle views are drawn anew for every episode, so none is selected: leave --select out")
         views = sample_oracle_views(episodes, bank.labels, use.support, use.query)
         check_oracle_views(episodes, views, bank.labels)
     return EpisodeFeatures(bank, episodes, use, views)

@@ -70,12 +70,12 @@ def _settings(source: str, views: Augmenter, count: int, seed: int) -> list[Augm
     return list(distinct.values())[:count]
 
 
-def uses(k: int, thorough: bool) -> list[ViewUse]:
+def uses(k: int, thorough: bool, lengths: tuple[bool, ...] = (False, True)) -> list[ViewUse]:
     """How views may enter: their number, the original's weight, lengths, and leaving the least alike ones out."""
     if not thorough:
         return [ViewUse(k, k, weight) for weight in ROUGH_WEIGHTS]
     counts = sorted({1, (k + 1) // 2, k})
-    found = [ViewUse(n, n, weight, normalise) for n in counts for normalise in (False, True) for weight in WEIGHTS]
+    found = [ViewUse(n, n, weight, normalise) for n in counts for normalise in lengths for weight in WEIGHTS]
     if k > 1:
-        found += [ViewUse(k, k, weight, True, "similarity", 0.5) for weight in WEIGHTS]
+        found += [ViewUse(k, k, weight, lengths[-1], "similarity", 0.5) for weight in WEIGHTS]
     return found

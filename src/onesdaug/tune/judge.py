@@ -36,6 +36,7 @@ class Judge(ABC):
 
     name: str  # of the task, "1-shot"
     folds: NDArray[np.int64]  # (P, U): the fold of each unit in each partition
+    lengths: tuple[bool, ...]  # whether outputs may be normalised: features may, class scores may not
     alone: bool  # whether units are independent of each other; classes of an episode compete, their folds do not
 
     @abstractmethod
@@ -50,14 +51,14 @@ class Judge(ABC):
 
         Else a gain of the normalisation would pass for one of the views.
         """
-        scored = [(use, self.score(bank, use)) for use in (ViewUse(), ViewUse(normalise=True))]
+        scored = [(use, self.score(bank, use)) for use in (ViewUse(normalise=one) for one in self.lengths)]
         return max(scored, key=lambda pair: pair[1].mean())
 
 
 class ClassJudge(Judge):
     """Few-shot episodes inside groups of classes: a fold is a group, and its episodes are nobody else's."""
 
-    alone = False
+    lengths, alone = (False, True), False
 
     def __init__(
         self, labels: Tensor, head: Head, shot: int, way: int = 5, episodes: int = EPISODES, seed: int = 0
@@ -102,7 +103,7 @@ class ClassJudge(Judge):
 class ImageJudge(Judge):
     """A classifier whose classes are the folder's: the bank holds its outputs, a unit is an image."""
 
-    alone = True
+    lengths, alone = (False,), True
 
     def __init__(self, labels: Tensor, combine: str = "probs", folds: int = 5, seed: int = 0) -> None:
         self.name, self.labels, self.combine = "classifier", labels, combine

@@ -18,7 +18,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.base import Encoder
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.evaluate import ViewUse
-from onesdaug.fewshot.heads import Head, build_head, load_head
+from onesdaug.fewshot.heads import Head
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.provenance import made_now, settings_line
 from onesdaug.tune.candidates import propose
@@ -209,12 +209,6 @@ def _trial(trial: Trial) -> dict[str, Any]:
         "gains": trial.gains,
         "seconds_per_image": trial.seconds_per_image,
     }
-
-
-def head_of(encoder: str, name: str | None, dim: int) -> Head:
-    """The head that is named, else the one trained with a checkpoint, else ProtoNet's."""
-    trained = load_head(Path(encoder)) if name is None and (Path(encoder) / "card.json").is_file() else None
-    return trained or build_head(name or "protonet", dim)
 
 
 def list_of(words: str) -> tuple[str, ...]:

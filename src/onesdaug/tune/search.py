@@ -156,7 +156,8 @@ class Search:
 
     def _judge(self, finalists: list[Trial], size: int, hurried: bool) -> Found:
         banks = [trial.bank(size) for trial in finalists]
-        judges, ways = self.judges(banks[0].labels), uses(self.k, thorough=True)
+        judges = self.judges(banks[0].labels)
+        ways = uses(self.k, True, judges[0].lengths)
         plain, bases = zip(*(judge.base(banks[0]) for judge in judges), strict=True)
         log.info(f"choosing among {len(finalists)} sources × {len(ways)} uses on {len(banks[0].labels)} images")
         scores = [np.array([[judge.score(bank, use) for use in ways] for bank in banks]) for judge in judges]

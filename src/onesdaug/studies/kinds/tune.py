@@ -42,7 +42,7 @@ def _table(task: Task) -> Table:
         how = f"K = {use['query']}, weight {use['original_weight']:g}"
         how += ", length 1" * use["normalise"] + ", most alike" * (use["select"] != "all")
         gain = Entry(f"{100 * use['gain']:+.2f} ± {100 * use['ci95']:.2f}", mark=_mark(use))
-        cost = Entry("" if seconds is None else f"{seconds:.2g}") if seconds else Entry()
+        cost = Entry(f"{seconds:.2g}") if seconds else Entry()
         accuracy = Entry(f"{100 * (task['accuracy'] + use['gain']):.2f} %")
         lines.append(Line(finalist["label"], (accuracy, gain, Entry(how), cost), generator_mark(finalist["source"])))
     note = (
