@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 from onesdaug.cli.fewshot import app
-from onesdaug.ensemble.combine import mean
+from onesdaug.ensemble.combine import mean, view_weights
+from onesdaug.ensemble.select import kept_views
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import BankInfo, FeatureBank, to_dtype
 
@@ -64,6 +65,21 @@ def test_combined_is_what_the_ensemble_computes() -> None:
     bank = make_bank(torch.randn(5, 4, 8), torch.zeros(5, dtype=torch.int64))
     weights = torch.tensor([0.4, 0.2, 0.2, 0.2]).expand(5, -1)
     assert torch.allclose(bank.combined(3, 0.4), mean(bank.features, weights), atol=1e-6)
+
+
+def test_lengths_and_selection_are_the_ensembles() -> None:
+    bank = make_bank(
+        torch.randn(5, 4, 8, generator=torch.Generator().manual_seed(0)), torch.zeros(5, dtype=torch.int64)
+    )
+    unit = bank.features / bank.features.norm(dim=-1, keepdim=True)
+    weights = torch.tensor([0.4, 0.2, 0.2, 0.2]).expand(5, -1)
+    torch.testing.assert_close(bank.combined(3, 0.4, normalise=True), mean(unit, weights))
+    torch.testing.assert_close(bank.combined(0, normalise=True), unit[:, 0])
+    kept = kept_views(unit, "similarity", 0.5)
+    assert (kept.sum(1) == 2).all()
+    found = bank.combined(3, 0.4, normalise=True, select="similarity", keep=0.5)
+    torch.testing.assert_close(found, mean(unit, view_weights(kept, 0.4)))
+    assert not torch.allclose(found, bank.combined(3, 0.4, normalise=True))
 
 
 def test_errors_say_what_to_do(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from torch import Tensor
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot import evaluate as module
 from onesdaug.fewshot.bank import FeatureBank
-from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, evaluate, features_for
+from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, evaluate, features_for, margins
 from onesdaug.fewshot.heads import HEADS, ProtoNet, build_head
 from tests.fewshot.test_bank import make_bank
 
@@ -30,6 +30,31 @@ def test_far_classes_are_always_told_apart_and_equal_ones_never() -> None:
     assert far[0].accuracy.mean == 1.0
     same = evaluate(gaussian(0.0), ProtoNet(), [Task(episodes=2000)], [])[0].accuracy
     assert abs(same.mean - 0.2) < 3 * same.ci95
+
+
+def test_sure_queries_are_answered_without_views() -> None:
+    """At the ends of the threshold nobody or everybody has views; between them each query is one or the other."""
+    bank, head = gaussian(0.6, k=2), ProtoNet()
+    episodes = Task(episodes=40).sample(bank.labels)
+
+    def right(use: ViewUse) -> np.ndarray:
+        return accuracies(head, features_for(bank, episodes, use), episodes)
+
+    every, none = right(ViewUse(2, 2)), right(ViewUse(2, 0))
+    assert (every != none).any()
+    np.testing.assert_array_equal(right(ViewUse(2, 2, threshold=1.0)), every)
+    np.testing.assert_array_equal(right(ViewUse(2, 2, threshold=-1.0)), none)
+    known = margins(head, bank, episodes, ViewUse(2, 2))
+    assert known.shape == (40, 75) and known.min() >= 0 and known.max() <= 1
+    middle = float(known.median())
+    features = features_for(bank, episodes, ViewUse(2, 2))
+    plain = features_for(bank, episodes, ViewUse(2, 0))
+    everything = slice(0, 40)
+    with_views = head(features.support(everything), features.query(everything)).argmax(-1)
+    alone = head(plain.support(everything), plain.query(everything)).argmax(-1)
+    answers = torch.where(known > middle, alone, with_views)
+    expected = (answers == episodes.targets).double().mean(1).numpy()
+    np.testing.assert_allclose(right(ViewUse(2, 2, threshold=middle)), expected)
 
 
 def test_two_gaussians_give_the_analytic_accuracy() -> None:

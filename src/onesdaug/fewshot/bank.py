@@ -96,15 +96,18 @@ class FeatureBank:
         """
         if not 0 <= views < self.features.shape[1]:
             raise ConfigError(f"{views} views asked for, the bank holds {self.features.shape[1] - 1} per image")
-        columns = self.features[:, : 1 + views].float()
-        if normalise:
-            columns = torch.nn.functional.normalize(columns, dim=-1)
+
+        def column(number: int) -> Tensor:
+            found = self.features[:, number].float()
+            return torch.nn.functional.normalize(found, dim=-1) if normalise else found
+
         own, *others = shares(views, original_weight)
         if select != "all" and others:
+            columns = torch.stack([column(number) for number in range(1 + views)], dim=1)
             return mean(columns, view_weights(kept_views(columns, select, keep), original_weight))
-        total = columns[:, 0] * own
-        for column, weight in enumerate(others, start=1):
-            total += columns[:, column] * weight
+        total = column(0) * own
+        for number, weight in enumerate(others, start=1):
+            total += column(number) * weight
         return total
 
     def save(self, path: Path | str) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from onesdaug.common.progress import partly, progress
 from onesdaug.ensemble.combine import shares
+from onesdaug.ensemble.select import margins as margins_of
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.episodes import (
@@ -152,14 +153,8 @@ def _answers(head: Head, features: EpisodeFeatures, chunk: slice) -> Tensor:
     with_views = head.predict(support, features.query(chunk))
     if features.threshold is None:
         return with_views
-    alone, margin = decided(head(support, features.plain_query(chunk)))
-    return torch.where(margin > features.threshold, alone, with_views)
-
-
-def decided(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """The answer, and by how much the best class leads the second: probabilities, between 0 and 1."""
-    best = logits.softmax(-1).topk(2, dim=-1)
-    return best.indices[..., 0], best.values[..., 0] - best.values[..., 1]
+    alone = head(support, features.plain_query(chunk))
+    return torch.where(margins_of(alone) > features.threshold, alone.argmax(-1), with_views)
 
 
 def margins(head: Head, bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Tensor:
@@ -169,7 +164,7 @@ def margins(head: Head, bank: FeatureBank, episodes: Episodes, use: ViewUse) -> 
     head.eval()
     with torch.inference_mode():
         found = [
-            decided(head(features.support(chunk), features.query(chunk)))[1]
+            margins_of(head(features.support(chunk), features.query(chunk)))
             for chunk in (slice(start, start + step) for start in range(0, len(episodes), step))
         ]
     return torch.cat(found)
