@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from xml.etree import ElementTree
 
@@ -39,7 +38,7 @@ def test_the_stored_run_of_a_cpu_names_what_made_it() -> None:
 @pytest.mark.parametrize("file", sorted(report.RESULTS.glob("speed-*.json")), ids=lambda file: file.stem)
 def test_every_stored_run_is_whole(file) -> None:
     """Named by command, commit and machine; nothing failed in it, and no commit with changes on top."""
-    record = json.loads(file.read_text())
+    record = report.load(file.stem)
     assert record["command"] and len(record["commit"]) >= 7 and not record["commit"].endswith("+")
     assert record["machine"]["device"] and record["machine"]["torch"]
     assert "failed" not in record
