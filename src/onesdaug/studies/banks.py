@@ -28,10 +28,11 @@ from onesdaug.fewshot.embed import FRAME, embed_all
 from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
 from onesdaug.fewshot.heads.base import FunctionHead, Head
 from onesdaug.studies.context import Missing, StudyContext
-from onesdaug.studies.spec import BY_GENERATOR, SAME_FOR_ALL_SEEDS, Classifier, FeatureStudy, ViewRow
+from onesdaug.studies.spec import BY_GENERATOR, SAME_FOR_ALL_SEEDS, TUNED, Classifier, FeatureStudy, ViewRow
 
 CHUNK = {"cpu": 64}  # images embedded at once; a GPU takes more
 GPU_CHUNK = 1024
+VALIDATION = "val"
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,7 @@ class BankRequest:
     generator: str = ""
     k: int = 0
     seed: int = 0  # of the views
+    split: str = ""  # another than the run's
 
 
 def requests(study: FeatureStudy, context: StudyContext) -> list[BankRequest]:
@@ -55,10 +57,20 @@ def requests(study: FeatureStudy, context: StudyContext) -> list[BankRequest]:
         for classifier in study.classifiers
         if data in classifier.encoder
         for row in study.rows
+        if row.views != TUNED
         for generator in (context.generators_of(study) if row.views in BY_GENERATOR else ("",))
         for k in [max(max(use) for use in row.uses or study.uses)]
         for number in range(1 if row.views in SAME_FOR_ALL_SEEDS else context.settings.seeds or study.seeds)
     ]
+
+
+def to_choose_from(study: FeatureStudy, context: StudyContext) -> list[BankRequest]:
+    """The banks of validation classes that its tuned rows are chosen on; none where the run is on those itself."""
+    names = {name for row in study.rows for name in row.among}
+    if context.settings.split == VALIDATION:
+        return []
+    rows = study.model_copy(update={"rows": tuple(row for row in study.rows if row.id in names)})
+    return [replace(one, split=VALIDATION) for one in requests(rows, context) if one.seed == context.settings.seed]
 
 
 class FeatureBanks:
@@ -68,19 +80,19 @@ class FeatureBanks:
         self.context, self.settings = context, context.settings
         self._banks: dict[Path, FeatureBank] = {}
         self._paths: dict[str, Path] = {}
-        self._larger: dict[str, bool] = {}  # data whose files have more pixels than the working size
+        self._larger: dict[tuple[str, str], bool] = {}  # data whose files have more pixels than the working size
 
     def path(self, request: BankRequest) -> Path:
         """Where the bank lies; K is not part of the name, because a bank with more views holds those of fewer."""
         row, encoder = request.row, request.classifier.encoder[request.data]
         made_by = [row.views, request.generator, row.config, row.generator.options()]
-        key = json.dumps([request.data, encoder, *made_by, request.seed])
+        key = json.dumps([request.data, request.split, encoder, *made_by, request.seed])
         if key not in self._paths:
             self._paths[key] = self._path(request)
         return self._paths[key]
 
     def _path(self, request: BankRequest) -> Path:
-        data = self.context.data_mark(request.data)  # first: without images, what else is missing does not matter
+        data = self.context.data_mark(request.data, request.split)  # first: without images, what else is missing does not matter
         about = self._about(request)
         encoder, _ = self.context.classifier(request.classifier, request.data)
         views = self.context.views(request.row, request.generator)
@@ -111,15 +123,16 @@ class FeatureBanks:
                 lacking[path] = replace(known, k=max(known.k, request.k))
         groups: dict[str, dict[Path, BankRequest]] = {}
         for path, request in lacking.items():
-            key = json.dumps([request.data, self._about(request), request.seed, self._wants_files(request)])
+            about = [request.data, request.split, self._about(request), request.seed, self._wants_files(request)]
+            key = json.dumps(about)
             groups.setdefault(key, {})[path] = request
         for number, group in enumerate(groups.values(), start=1):
             first, k = next(iter(group.values())), max(request.k for request in group.values())
             outputs = {
                 path: self.context.classifier(request.classifier, request.data)[0] for path, request in group.items()
             }
-            seen = {path: self._originals(encoder, first.data) for path, encoder in outputs.items()}
-            data = self.context.dataset(first.data)
+            seen = {path: self._originals(encoder, first) for path, encoder in outputs.items()}
+            data = self.context.dataset(first.data, first.split)
             source = first.generator or first.row.views
             log.info(
                 f"bank {number} of {len(groups)}: {first.data}, {Path(source).name}, {first.row.label}, K = {k}, "
@@ -144,14 +157,15 @@ class FeatureBanks:
         encoder, _ = self.context.classifier(request.classifier, request.data)
         if encoder.short_side <= FRAME:
             return False
-        if request.data not in self._larger:
-            data = self.context.dataset(request.data)
-            self._larger[request.data] = any(size != data.images.shape[1:3] for size in sizes(data))
-        return self._larger[request.data]
+        place = request.data, request.split
+        if place not in self._larger:
+            data = self.context.dataset(*place)
+            self._larger[place] = any(size != data.images.shape[1:3] for size in sizes(data))
+        return self._larger[place]
 
-    def _originals(self, encoder: Encoder, data: str) -> Tensor | None:
+    def _originals(self, encoder: Encoder, request: BankRequest) -> Tensor | None:
         """Features of the images themselves, where a bank of this encoder has been seen already."""
-        mark = self.context.data_mark(data)
+        mark = self.context.data_mark(request.data, request.split)
         for bank in self._banks.values():
             if (bank.info.data, bank.info.encoder) == (mark, encoder.fingerprint):
                 return bank.features[:, 0]

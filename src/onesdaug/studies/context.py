@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from onesdaug.studies.banks import FeatureBanks
 
 RELEASED = Loading()
+TUNED_ON = 200  # images of each validation class, at most, that rows are tuned on
 
 
 class Missing(OnesdaugError):
@@ -45,7 +46,7 @@ class StudyContext:
 
     settings: Settings
     seconds: dict[str, float] = field(default_factory=dict)
-    _data: dict[str, Dataset] = field(default_factory=dict)
+    _data: dict[tuple[str, str], Dataset] = field(default_factory=dict)  # of a split
     _marks: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)  # of a data set's split
     _classifiers: dict[tuple[str, str], tuple[Encoder, Head]] = field(default_factory=dict)
     _generators: dict[tuple[str, Loading], Augmenter] = field(default_factory=dict)
@@ -69,9 +70,9 @@ class StudyContext:
         finally:
             self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - began
 
-    def data_mark(self, name: str) -> str:
+    def data_mark(self, name: str, split: str = "") -> str:
         """The fingerprint of the images a study would use, without decoding one."""
-        return self._mark(name)[0]
+        return self._mark(name, split)[0]
 
     def data_fact(self, name: str, split: str = "") -> str:
         """The same for people: fingerprint, size, and whether this is a copy that is known to be right."""
@@ -80,9 +81,9 @@ class StudyContext:
     def _mark(self, name: str, split: str = "") -> tuple[str, str]:
         split = split or self.settings.split
         if (name, split) not in self._marks:
-            s = self.settings
             found: Found = self._once(f"data {name} {split}", lambda: self._look(name, split))
-            part = "" if s.per_class is None else f"[{s.per_class} of each, seed 0]"
+            most, at = self._per_class(split), "" if split == self.settings.split else "at most "
+            part = "" if most is None else f"[{at}{most} of each, seed 0]"
             copy = "" if name not in BENCHMARKS else " (the known copy)" if found.known else " (not a copy known here)"
             fact = f"{split}, {found.classes} classes, {found.images:,} images, {found.fingerprint}{copy}"
             self._marks[name, split] = found.fingerprint + part, fact + (f", {part[1:-1]}" if part else "")
@@ -106,15 +107,24 @@ class StudyContext:
                 return home
         raise Missing(f"{name}: neither a known benchmark ({', '.join(BENCHMARKS)}) nor a folder")
 
-    def dataset(self, name: str) -> Dataset:
-        if name not in self._data:
-            self.data_mark(name)
+    def _per_class(self, split: str) -> int | None:
+        """Images of each class: of validation classes that another split's rows are tuned on no more than is needed."""
+        asked = self.settings.per_class
+        return asked if split == self.settings.split else min(TUNED_ON, asked or TUNED_ON)
+
+    def dataset(self, name: str, split: str = "") -> Dataset:
+        split = split or self.settings.split
+        if (name, split) not in self._data:
+            self.data_mark(name, split)
             with self.timed("decoding images"):
-                log.info(f"{name}: decoding")
+                log.info(f"{name}: decoding the {split} split")
                 known = name if name in BENCHMARKS else str(self._home(name))
-                data = load_split(known, self.settings.split, self.root, cache=self.settings.work / "cache")
-                self._data[name] = data.sample(self.settings.per_class)
-        return self._data[name]
+                data = load_split(known, split, self.root, cache=self.settings.work / "cache")
+                most = self._per_class(split)
+                if split != self.settings.split and most is not None:
+                    most = min(most, int(data.counts().min()))
+                self._data[name, split] = data.sample(most)
+        return self._data[name, split]
 
     def classifier(self, classifier: Classifier, data: str) -> tuple[Encoder, Head]:
         """The frozen encoder with its head."""

@@ -21,6 +21,7 @@ DEMO = "demo"  # the only study of ours that is not in the paper
 BASELINE = "none"
 BY_GENERATOR = ("generated", "round-trip")  # one bank for each generator of the run
 SAME_FOR_ALL_SEEDS = ("oracle", "round-trip")
+TUNED = "tuned"  # of each generator, classifier and number of shots what was best on validation classes
 
 
 class SpecModel(BaseModel):
@@ -54,10 +55,11 @@ class Loading(SpecModel):
 
 
 class ViewRow(SpecModel):
-    """One way of making views: a source of views by name, `shape`, `oracle`, or one of two that go by generator.
+    """One way of making views: a source of views by name, `shape`, `oracle`, or one of three that go by generator.
 
     `generated` stands for every generator of the run, each with its own preset; `round-trip` is what the generator's
-    autoencoder alone makes of an image.
+    autoencoder alone makes of an image. `tuned` draws nothing of its own: of the rows it names, the one and the use of
+    its views that is best on validation classes, or no views.
     """
 
     id: str
@@ -67,11 +69,13 @@ class ViewRow(SpecModel):
     generator: Loading = Loading()
     original_weight: float = Field(0.5, ge=0, le=1)
     uses: tuple[tuple[int, int], ...] | None = None  # (support, query) views; else the study's
+    among: tuple[str, ...] = ()  # of a tuned row: the generated rows it chooses from
+    sparing: bool = False  # of a tuned row: a query's views only until its answer is settled
 
     @field_validator("views")
     @classmethod
     def _known(cls, value: str) -> str:
-        if value not in ("oracle", "shape", *BY_GENERATOR):
+        if value not in ("oracle", "shape", TUNED, *BY_GENERATOR):
             VIEWS.check(value)
         return value
 
@@ -79,6 +83,8 @@ class ViewRow(SpecModel):
     def _loads_what_it_has(self) -> ViewRow:
         if self.generator.options() and self.views != "generated":
             raise ValueError(f"row {self.id} has views {self.views}, which no generator makes: leave out `generator`")
+        if (self.views == TUNED) != bool(self.among):
+            raise ValueError(f'row {self.id}: `views = "tuned"` and `among`, the rows to choose from, go together')
         return self
 
 
@@ -106,6 +112,13 @@ class FeatureStudy(Study):
     reference: str = ""  # the row that all others are compared with, beside no views at all
     # benchmark -> generator -> what differs from its preset there, chosen on that benchmark's validation classes
     settings: dict[str, dict[str, dict[str, Any]]] = {}
+
+    @model_validator(mode="after")
+    def _chooses_from_rows(self) -> FeatureStudy:
+        drawn = {row.id for row in self.rows if row.views == "generated"}
+        if unknown := sorted({name for row in self.rows for name in row.among} - drawn):
+            raise ValueError(f"tuned rows choose among generated rows, which {', '.join(unknown)} is not")
+        return self
 
     def row_on(self, row: ViewRow, data: str, generator: str) -> ViewRow:
         """The row as it is run on a benchmark with a generator: the row's own settings have the last word."""
