@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +87,20 @@ def test_views_that_help_are_found_and_used(world: Path) -> None:
     assert (wrapped.k, wrapped.original_weight, wrapped.combine) == (use.k, use.original_weight, "embedding")
     with pytest.raises(ConfigError, match="tuned for 1-shot, 3-shot"):
         TestTimeEnsemble.from_tuned(model, world / "tuned.json")
+
+
+def test_two_classes_are_tuned_on_halves_of_their_images(world: Path) -> None:
+    for label in range(2, 6):
+        shutil.rmtree(world / "photos" / f"c{label}")
+    words = ("--encoder", "own.py:Pixels", "--sources", "own.py:blurred", "-k", "1")
+    ran = tune(*words, "--shots", "1,3,5")
+    assert ran.exit_code == 0, ran.output
+    assert set(Tuned.read(world / "tuned.json").uses) == {"1-shot", "3-shot"}
+    told = " ".join(ran.stdout.split())
+    assert "other images of these classes, not of other classes" in told and "Not tuned for 5-shot" in told
+    assert "tuning needs 12 images of every class, the smallest class has 8" in str(
+        tune(*words, "--shots", "5").exception
+    )
 
 
 def test_a_classifier_is_tuned_on_its_own_classes(world: Path) -> None:

@@ -22,7 +22,7 @@ from onesdaug.fewshot.heads import Head
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.provenance import made_now, settings_line
 from onesdaug.tune.candidates import propose
-from onesdaug.tune.judge import ClassJudge, ImageJudge, Judge
+from onesdaug.tune.judge import ClassJudge, ImageJudge, Judge, images_needed
 from onesdaug.tune.search import Found, Search, Trial
 
 LOSS = 0.001  # accuracy that leaving views out may cost
@@ -63,7 +63,7 @@ def tune(
         if head is None:
             return [ImageJudge(labels, seed=wanted.seed)]
         room = int(np.bincount(labels.numpy()).min())
-        fitting = [shot for shot in wanted.shots if shot < room] or [min(wanted.shots)]
+        fitting = [shot for shot in wanted.shots if images_needed(shot, data.n_classes) <= room] or [min(wanted.shots)]
         return [ClassJudge(labels, head, shot, wanted.way, seed=wanted.seed) for shot in fitting]
 
     found = Search(
@@ -75,7 +75,7 @@ def tune(
         k=wanted.k,
         seed=wanted.seed,
         seconds=None if wanted.minutes is None else 60 * wanted.minutes,
-        fewest=4 if head is None else min(wanted.shots) + 1,
+        fewest=4 if head is None else images_needed(min(wanted.shots), data.n_classes),
         most=wanted.most,
         commit=commit(),
     ).run()
@@ -113,6 +113,11 @@ def _result(
         f"{len(found.trials)} sources and settings tried; {len(found.finalists)} judged on {found.per_class} "
         "images of each class."
     ]
+    if not found.judges[0].alone and data.n_classes < 4:
+        notes.append(
+            f"With {data.n_classes} classes the choice was made on one half of each class's images and measured on "
+            "the other: the interval is that of other images of these classes, not of other classes."
+        )
     if found.hurried:
         notes.append("The time ran out before the last rung: more minutes may find more.")
     if left := [f"{shot}-shot" for shot in wanted.shots if f"{shot}-shot" not in uses and "classifier" not in uses]:
