@@ -14,10 +14,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from onesdaug import Augmenter, TestTimeEnsemble
-from onesdaug.augment.config import AugmentConfig, preset
-from onesdaug.augment.tuned import Tuned, TunedUse
+from onesdaug.augment.config import preset
+from onesdaug.augment.tuned import Tuned
 from onesdaug.cli import app
 from onesdaug.errors import ConfigError, DataError
+from tests.tune.file import stored
 
 OWN = """
 import torch
@@ -121,16 +122,6 @@ def test_what_cannot_be_tuned_is_said(world: Path) -> None:
         (("--encoder", "own.py:Pixels", "--sources", "crop-flip", "--shots", "8"), "smallest class has 8"),
     ):
         assert reason in str(tune(*words).exception), words
-
-
-def stored(path: Path, **changes: Any) -> Path:
-    config = AugmentConfig(noise_level=0.6, steps=2, solver="dpm++")
-    tuned = Tuned(
-        source="pocket", config=config, generator="other", encoder="e", data="d", commit="c",
-        uses={"1-shot": TunedUse(k=1, original_weight=0.7)},
-    ).model_copy(update=changes)  # fmt: skip
-    path.write_text(json.dumps({"details": {"tuned": tuned.model_dump(mode="json")}}))
-    return path
 
 
 def test_settings_hold_for_one_generator(tmp_path: Path) -> None:
