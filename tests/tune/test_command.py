@@ -81,11 +81,25 @@ def test_views_that_help_are_found_and_used(world: Path) -> None:
     use = found.use("1-shot")
     cell = json.loads((world / "scored.json").read_text())["cells"][-1]
     assert use is not None and (cell["support"], cell["original_weight"]) == (use.k, use.original_weight)
+    task = json.loads((world / "tuned.json").read_text())["details"]["tasks"][0]
+    assert 1 <= task["spared"]["auto"]["views"] < 2 and "one at a time until the answer is settled" in ran.stdout
+    for words, most in (((), 2), (("--preset", "tuned.json"), use.k)):
+        ran = CliRunner().invoke(app, [*told[:7], *words, "--shot", "1", "--k", "auto", "-o", "auto.json"])
+        assert ran.exit_code == 0, ran.output
+        base, drawn = json.loads((world / "auto.json").read_text())["details"]["drawn"]
+        assert base == 0 and 1 <= drawn <= most and (most == 1 or f"{drawn:.2f} of 2 query views" in ran.stdout)
+    for words, reason in (
+        (("--k", "3"), "auto or a number up to 2"), (("--k", "1", "--curve"), "leave out --curve"),
+        (("--k", "1", "--preset", "tuned.json"), "says how views are used"),
+    ):  # fmt: skip
+        assert reason in str(CliRunner().invoke(app, [*told[:7], *words]).exception)
     assert "leave out --curve" in str(CliRunner().invoke(app, [*told, "--curve"]).exception)
 
     model = torch.nn.Flatten()
     wrapped = TestTimeEnsemble.from_tuned(model, world / "tuned.json", "1-shot", seed=3)
     assert (wrapped.k, wrapped.original_weight, wrapped.combine) == (use.k, use.original_weight, "embedding")
+    auto = TestTimeEnsemble.from_tuned(model, world / "tuned.json", "1-shot", k="auto", combine="logits")
+    assert (auto.k, auto.at_most) == ("auto", use.k)
     with pytest.raises(ConfigError, match="tuned for 1-shot, 3-shot"):
         TestTimeEnsemble.from_tuned(model, world / "tuned.json")
 

@@ -34,6 +34,21 @@ class ViewSource(ABC):
         batches = [to_tensor(image)[None] for image in images]
         return [to_pil(self.tensors(batch, k, row_seeds(batch, seed))[0]) for batch in batches]
 
+    def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        """View `number`, from 1, of each row alone, (B, 3, H, W): the same as among others.
+
+        To be overridden where the views before it need not be drawn for that.
+        """
+        return self.tensors(batch, number, seeds)[:, -1]
+
+    def nth_pictures(self, images: Sequence[Image.Image], number: int, seed: int | str = 0) -> list[Image.Image]:
+        """The same for images of any sizes."""
+        from onesdaug.augment.seeds import row_seeds
+        from onesdaug.data.pixels import to_pil, to_tensor
+
+        batches = [to_tensor(image)[None] for image in images]
+        return [to_pil(self.nth(batch, number, row_seeds(batch, seed)))[0] for batch in batches]
+
     def describe(self) -> dict[str, Any]:
         """Everything but name, k and seed that decides the views' pixels, as JSON: stored features are keyed by it."""
         return {}

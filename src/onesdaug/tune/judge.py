@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onesdaug.ensemble.combine import COMBINE, view_weights
-from onesdaug.ensemble.select import kept_views
+from onesdaug.ensemble.select import kept_views, stops
 from onesdaug.ensemble.select import margins as margins_of
 from onesdaug.errors import DataError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.episodes import Episodes, sample_episodes
-from onesdaug.fewshot.evaluate import ViewUse, features_for, margins, right_answers
+from onesdaug.fewshot.evaluate import ViewUse, answers, features_for, margins
 from onesdaug.fewshot.heads import Head
 from onesdaug.statistics import Paired, interval, relative_gain
 
@@ -40,7 +40,11 @@ class Judge(ABC):
     alone: bool  # whether units are independent of each other; classes of an episode compete, their folds do not
 
     @abstractmethod
-    def score(self, bank: FeatureBank, use: ViewUse) -> Floats: ...
+    def judge(self, bank: FeatureBank, use: ViewUse) -> tuple[Floats, float]:
+        """The accuracies, and how many views a query (an image) takes on average."""
+
+    def score(self, bank: FeatureBank, use: ViewUse) -> Floats:
+        return self.judge(bank, use)[0]
 
     @abstractmethod
     def margins(self, bank: FeatureBank, use: ViewUse) -> Floats:
@@ -107,13 +111,13 @@ class ClassJudge(Judge):
         self.units = np.concatenate(units)  # (E, N)
         self.partition = np.repeat(np.arange(PARTITIONS), len(self.episodes) // PARTITIONS)
 
-    def score(self, bank: FeatureBank, use: ViewUse) -> Floats:
-        right = right_answers(self.head, features_for(bank, self.episodes, use), self.episodes)
+    def judge(self, bank: FeatureBank, use: ViewUse) -> tuple[Floats, float]:
+        right, drawn = answers(self.head, features_for(bank, self.episodes, use), self.episodes)
         place = np.broadcast_to(self.partition[:, None], self.units.shape), self.units
         total, count = np.zeros(self.folds.shape), np.zeros(self.folds.shape)
         np.add.at(total, place, right)
         np.add.at(count, place, self.episodes.query.shape[2])
-        return np.divide(total, count, where=count > 0, out=np.zeros_like(total))
+        return np.divide(total, count, where=count > 0, out=np.zeros_like(total)), drawn
 
     def margins(self, bank: FeatureBank, use: ViewUse) -> Floats:
         return margins(self.head, bank, self.episodes, use).flatten().double().numpy()
@@ -131,15 +135,16 @@ class ImageJudge(Judge):
         for row in self.folds:
             row[:] = _spread(labels, folds, rng)
 
-    def score(self, bank: FeatureBank, use: ViewUse) -> Floats:
-        outputs = bank.features[:, : 1 + use.query].float()
+    def judge(self, bank: FeatureBank, use: ViewUse) -> tuple[Floats, float]:
+        looks = [self._look(bank.features[:, : 1 + views].float(), use) for views in use.looks]
+        last = stops(looks, use.threshold)
+        best = torch.stack([look.argmax(-1) for look in looks]).gather(0, last[None])[0]
+        right = (best == self.labels).double().numpy()
+        return np.broadcast_to(right, self.folds.shape), float(torch.tensor(use.looks)[last].double().mean())
+
+    def _look(self, outputs: Tensor, use: ViewUse) -> Tensor:
         weights = view_weights(kept_views(outputs, use.select, use.keep), use.original_weight)
-        answers = COMBINE[self.combine](outputs, weights).argmax(-1)
-        if use.threshold is not None:
-            sure = margins_of(outputs[:, 0]) > use.threshold
-            answers = torch.where(sure, outputs[:, 0].argmax(-1), answers)
-        right = (answers == self.labels).double().numpy()
-        return np.broadcast_to(right, self.folds.shape)
+        return COMBINE[self.combine](outputs, weights)
 
     def margins(self, bank: FeatureBank, use: ViewUse) -> Floats:
         return margins_of(bank.features[:, 0].float()).double().numpy()
