@@ -12,6 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from onesdaug import Augmenter
+from onesdaug.augment.source import find_source
 from onesdaug.encoders.load import load_encoder
 from onesdaug.ensemble.traditional import CropFlip, Traditional
 from onesdaug.ensemble.wrap import TestTimeEnsemble
@@ -84,3 +85,45 @@ def test_what_is_compiled_or_of_a_file_is_loaded_again(tmp_path: Path, monkeypat
         "def mine():\n    return Mine.from_pretrained('pocket', device='cpu')\n"
     )
     assert type(pickle.loads(pickle.dumps(load_generator(f"{file}:mine")))).__name__ == "Mine"
+
+
+OWN = """
+from dataclasses import dataclass
+import torch
+from onesdaug.augment.source import ViewSource
+
+class Net(torch.nn.Module):
+    dim = 12
+
+    def forward(self, x):
+        return torch.nn.functional.adaptive_avg_pool2d(x, 2).flatten(1)
+
+@dataclass(frozen=True)
+class Mirror(ViewSource):
+    def tensors(self, batch, k, seeds):
+        return batch.flip(-1)[:, None].expand(-1, k, -1, -1, -1)
+
+def mirror(batch, k, seeds):
+    return Mirror().tensors(batch, k, seeds)
+"""
+
+
+class Looked(Dataset[torch.Tensor]):
+    def __init__(self, *things: Any) -> None:
+        self.encoder, *self.sources = things
+
+    def __len__(self) -> int:
+        return len(self.sources)
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        view: torch.Tensor = self.sources[index].tensors(torch.linspace(0, 1, 192).reshape(1, 3, 8, 8), 1, [0])
+        return self.encoder.embed(view[:, 0])[0]
+
+
+def test_encoders_and_views_of_a_file_travel_to_spawned_workers(tmp_path: Path) -> None:
+    file = tmp_path / "travelled.py"
+    file.write_text(OWN)
+    looked = Looked(load_encoder(f"{file}:Net"), *(find_source(f"{file}:{name}") for name in ("Mirror", "mirror")))
+    loader = DataLoader(looked, batch_size=2, num_workers=1, multiprocessing_context="spawn")
+    (found,) = loader
+    assert torch.equal(found, torch.stack([looked[0], looked[1]]))

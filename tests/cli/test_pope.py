@@ -23,6 +23,7 @@ from onesdaug.errors import ConfigError, DataError, WeightsMissing
 from onesdaug.vlm.local import LocalModel
 from onesdaug.vlm.score import load_summary
 from onesdaug.vlm.transcript import NAME
+from tests.tune.file import stored
 from tests.vlm.server import completion, good, refuse, say, serving
 from tests.vlm.tiny import save_llava, save_questions
 
@@ -219,6 +220,22 @@ def test_mistakes_are_found_before_anything_is_loaded(
     (tmp_path / "pictures" / "p1.png").unlink()
     missing = run(*common, *out, "--vlm", "llava-hf/llava-1.5-7b-hf").exception
     assert "1 of 4 images are not in" in str(missing)  # images before weights
+
+
+def test_views_are_drawn_as_a_tuned_file_says(common: list[object], tmp_path: Path) -> None:
+    """Its generator draws with its settings; another generator is refused before anyone is asked."""
+    without = [word for word in common if word not in ("--model", "shape")]
+    file = stored(tmp_path / "tuned.json", source="shape", generator="shape")
+    words = ("--k", 1, "--no-vcd", "--preset", file, "-o")
+    result = run(*without, *words, tmp_path / "out")
+    assert result.exit_code == 0, result.output
+    views = load_summary(tmp_path / "out").settings["views"]
+    assert (views["generator"], views["config"]["noise_level"], views["weights"]) == ("shape", 0.6, "shape")
+    stored(file, generator="another")
+    for model in ("shape", "pocket"):
+        refused = run(*without, "--model", model, *words, tmp_path / model).exception
+        assert isinstance(refused, ConfigError) and "tuned with generator another, not" in str(refused)
+        assert not (tmp_path / model / NAME).exists()
 
 
 @pytest.fixture

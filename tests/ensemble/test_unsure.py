@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from torch import Tensor, nn
 
 from onesdaug import TestTimeEnsemble
 from onesdaug.augment.source import ViewSource
-from onesdaug.data.pixels import to_pil
+from onesdaug.data.pixels import to_pil, to_uint8
+from onesdaug.ensemble.select import settled, stops
+from onesdaug.ensemble.sources import as_source, find_views
 from onesdaug.errors import ConfigError
 
 
@@ -67,3 +70,77 @@ def test_features_have_no_margin() -> None:
         TestTimeEnsemble(Brightness(), Counting(), when="unsure")
     with pytest.raises(ConfigError, match="when='often' is not known"):
         TestTimeEnsemble(Brightness(), Counting(), combine="probs", when="often")
+
+
+@dataclass
+class Brighter(ViewSource):
+    """View n is n tenths brighter; remembers which views were asked for alone."""
+
+    asked: list[tuple[int, int]] = field(default_factory=list)
+
+    def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        self.asked += [(number, len(batch)) for number in range(1, k + 1)]
+        return torch.stack([(batch + number / 10).clamp(0, 1) for number in range(1, k + 1)], dim=1)
+
+    def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        self.asked.append((number, len(batch)))
+        return (batch + number / 10).clamp(0, 1)
+
+
+@pytest.mark.parametrize("combine", ["logits", "probs", "vote"])
+@pytest.mark.parametrize("pictures", [False, True])
+def test_views_are_drawn_until_the_answer_is_settled(combine: str, pictures: bool) -> None:
+    fed = to_pil(BATCH) if pictures else BATCH
+    source, model = Brighter(), Brightness().eval()
+    found = TestTimeEnsemble(model, source, k="auto", at_most=3, combine=combine)(fed, return_details=True)
+    drawn = found.drawn.tolist()
+    assert len(set(drawn)) > 1 and max(drawn) <= 3 and min(drawn) >= 1
+    wanted = [n for n in (1, 2, 3) for count in drawn if count >= n]  # never one that was not needed, none twice
+    assert sorted(number for number, rows in source.asked for _ in range(rows)) == wanted
+    for row, count in enumerate(drawn):  # with as many views as it took, it is the plain ensemble
+        plain = TestTimeEnsemble(model, Brighter(), k=count, combine=combine)(fed, return_details=True)
+        torch.testing.assert_close(found.output[row], plain.output[row])
+        torch.testing.assert_close(found.weights[row, : 1 + count], plain.weights[row])
+        assert not found.weights[row, 1 + count :].any() and found.per_view[row, 1 + count :].isnan().all()
+        assert len(found.views[row]) == (count if pictures else 3)
+        looks = [TestTimeEnsemble(model, Brighter(), k=k, combine=combine)(fed) for k in range(count + 1)]
+        assert stops(looks)[row] == count  # nor was there too few: the rule, written down once, says the same
+
+
+def test_a_settled_answer_could_only_be_changed_by_a_larger_step() -> None:
+    before = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.4, 0.6, 0.0]])
+    now = torch.tensor([[0.6, 0.25, 0.15], [0.4, 0.35, 0.25], [0.6, 0.4, 0.0]])
+    assert settled(before, now).tolist() == [True, False, False]
+    looks = [before, now, now]
+    assert stops(looks).tolist() == [1, 2, 2] and stops(looks, threshold=0.19).tolist() == [0, 0, 0]
+    assert stops(looks, threshold=0.5).tolist() == [1, 2, 2]
+
+
+def test_sure_ones_get_none_and_the_others_as_many_as_they_need() -> None:
+    source = Brighter()
+    both = TestTimeEnsemble(
+        Brightness(), source, k="auto", at_most=3, combine="probs", when="unsure", threshold=0.5
+    ).eval()
+    assert both(BATCH, return_details=True).drawn.tolist()[::2] == [0, 0] and source.asked[0] == (1, 2)
+
+
+@pytest.mark.parametrize(
+    "options", [{"k": "auto"}, {"k": "auto", "at_most": 0}, {"k": 2, "at_most": 3}, {"k": "some"}]
+)
+def test_the_number_of_views_is_checked(options: Any) -> None:
+    with pytest.raises(ConfigError, match="k="):
+        TestTimeEnsemble(Brightness(), Counting(), combine="probs", **options)
+    with pytest.raises(ConfigError, match=r"k='auto' or .* needs class scores"):
+        TestTimeEnsemble(Brightness(), Counting(), k="auto", at_most=2)
+
+
+@pytest.mark.parametrize("name", ["pocket", "shape", "crop-flip", "traditional"])
+def test_a_view_alone_is_the_one_among_many(name: str) -> None:
+    source = as_source(find_views(name, None, "cpu")).views
+    batch = torch.rand(2, 3, 40, 36, generator=torch.Generator().manual_seed(0))
+    whole, pictures = source.tensors(batch, 3, ["a", "b"]), to_pil(batch)
+    many = source.pictures(pictures, 3, 5)
+    for number in (1, 2, 3):
+        assert (to_uint8(source.nth(batch, number, ["a", "b"])) == to_uint8(whole[:, number - 1])).all()
+        alone = source.nth_pictures(pictures, number, 5)
+        assert [view.tobytes() for view in alone] == [views[number - 1].tobytes() for views in many]

@@ -13,7 +13,7 @@ from torch import Tensor
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot import evaluate as module
 from onesdaug.fewshot.bank import FeatureBank
-from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, evaluate, features_for, margins
+from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, answers, evaluate, features_for, margins
 from onesdaug.fewshot.heads import HEADS, ProtoNet, build_head
 from tests.fewshot.test_bank import make_bank
 
@@ -52,9 +52,33 @@ def test_sure_queries_are_answered_without_views() -> None:
     everything = slice(0, 40)
     with_views = head(features.support(everything), features.query(everything)).argmax(-1)
     alone = head(plain.support(everything), plain.query(everything)).argmax(-1)
-    answers = torch.where(known > middle, alone, with_views)
-    expected = (answers == episodes.targets).double().mean(1).numpy()
+    chosen = torch.where(known > middle, alone, with_views)
+    expected = (chosen == episodes.targets).double().mean(1).numpy()
     np.testing.assert_allclose(right(ViewUse(2, 2, threshold=middle)), expected)
+
+
+@pytest.mark.parametrize("threshold", [None, 0.3])
+def test_queries_get_views_until_their_answer_is_settled(threshold: float | None) -> None:
+    """As the loop over queries and views that one would write: answers and number of views."""
+    bank, head, everything = gaussian(0.6, k=3), ProtoNet(), slice(0, 20)
+    episodes = Task(episodes=20).sample(bank.labels)
+    right, drawn = answers(head, features_for(bank, episodes, ViewUse(3, 3, auto=True, threshold=threshold)), episodes)
+    support = features_for(bank, episodes, ViewUse(3, 3)).support(everything)
+    queries = [features_for(bank, episodes, ViewUse(3, n)).query(everything) for n in range(4)]
+    looks = torch.stack([head(support, query).softmax(-1) for query in queries]).flatten(1, 2)
+    found, counts = [], []
+    for query in range(looks.shape[1]):
+        for number, look in enumerate(looks[:, query]):
+            best, second = look.sort(descending=True).values[:2]
+            moved = (look - looks[number - 1, query]).abs().sum() if number else 2.0
+            enough = best - second > (threshold if number == 0 and threshold is not None else moved)
+            if enough or number == 3:
+                found.append(int(look.argmax()))
+                counts.append(number)
+                break
+    wanted = torch.tensor(found).view(20, -1) == episodes.targets
+    np.testing.assert_array_equal(right.sum(1), wanted.sum(1).numpy())
+    assert drawn == pytest.approx(np.mean(counts)) and 0 < drawn < 3
 
 
 def test_two_gaussians_give_the_analytic_accuracy() -> None:

@@ -10,9 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from onesdaug import Augmenter
+from onesdaug.augment.config import preset
+from onesdaug.errors import ConfigError
 from onesdaug.studies.run import run
 from onesdaug.studies.spec import load_study
 from tests.studies.world import CLASSES, IMAGES, World, check_cells, only
+from tests.tune.file import stored
 
 
 def test_main(world: World, tmp_path: Path) -> None:
@@ -81,6 +85,23 @@ def test_grid(world: World, tmp_path: Path) -> None:
     check_cells(result)
     assert {(c.support, c.query) for c in result.cells} == {(s, q) for s in range(4) for q in range(4)}
     assert all((c.paper is None) == (c.row == "generated") for c in result.cells)
+
+
+def test_a_tuned_file_decides_generator_and_settings(world: World, tmp_path: Path) -> None:
+    own = Augmenter.from_pretrained(str(world.generator), device="cpu").fingerprint
+    config = preset("pocket", noise_level=0.6, steps=2)
+    file = stored(tmp_path / "tuned.json", source=str(world.generator), generator=own, config=config)
+    settings = world.settings(preset=file, generators=None)
+    result = only(run(["grid"], settings, tmp_path, ""))
+    check_cells(result)
+    levels = {(cell.row, cell.generator, cell.noise_level) for cell in result.cells if cell.kind != "baseline"}
+    assert levels == {("generated", "tiny", 0.6), ("paper-point", "tiny", 0.7)}  # a row's own have the last word
+    assert "noise_level 0.6" in result.made.generators["tiny"]
+    with pytest.raises(ConfigError, match="--preset is for studies of accuracy; qualitative has settings of its own"):
+        run(["qualitative"], settings, tmp_path, "")
+    stored(file, source=str(world.generator), generator="another", config=config)
+    with pytest.raises(ConfigError, match=f"tuned with generator another, not {own}"):
+        run(["grid"], settings, tmp_path, "")
 
 
 def test_ablation(world: World, tmp_path: Path) -> None:

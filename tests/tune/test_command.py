@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from onesdaug import Augmenter, TestTimeEnsemble
-from onesdaug.augment.config import AugmentConfig, preset
-from onesdaug.augment.tuned import Tuned, TunedUse
+from onesdaug.augment.config import preset
+from onesdaug.augment.tuned import Tuned
 from onesdaug.cli import app
 from onesdaug.errors import ConfigError, DataError
+from tests.tune.file import stored
 
 OWN = """
 import torch
@@ -79,13 +81,41 @@ def test_views_that_help_are_found_and_used(world: Path) -> None:
     use = found.use("1-shot")
     cell = json.loads((world / "scored.json").read_text())["cells"][-1]
     assert use is not None and (cell["support"], cell["original_weight"]) == (use.k, use.original_weight)
+    task = json.loads((world / "tuned.json").read_text())["details"]["tasks"][0]
+    assert 1 <= task["spared"]["auto"]["views"] < 2 and "one at a time until the answer is settled" in ran.stdout
+    for words, most in (((), 2), (("--preset", "tuned.json"), use.k)):
+        ran = CliRunner().invoke(app, [*told[:7], *words, "--shot", "1", "--k", "auto", "-o", "auto.json"])
+        assert ran.exit_code == 0, ran.output
+        base, drawn = json.loads((world / "auto.json").read_text())["details"]["drawn"]
+        assert base == 0 and 1 <= drawn <= most and (most == 1 or f"{drawn:.2f} of 2 query views" in ran.stdout)
+    for words, reason in (
+        (("--k", "3"), "auto or a number up to 2"), (("--k", "1", "--curve"), "leave out --curve"),
+        (("--k", "1", "--preset", "tuned.json"), "says how views are used"),
+    ):  # fmt: skip
+        assert reason in str(CliRunner().invoke(app, [*told[:7], *words]).exception)
     assert "leave out --curve" in str(CliRunner().invoke(app, [*told, "--curve"]).exception)
 
     model = torch.nn.Flatten()
     wrapped = TestTimeEnsemble.from_tuned(model, world / "tuned.json", "1-shot", seed=3)
     assert (wrapped.k, wrapped.original_weight, wrapped.combine) == (use.k, use.original_weight, "embedding")
+    auto = TestTimeEnsemble.from_tuned(model, world / "tuned.json", "1-shot", k="auto", combine="logits")
+    assert (auto.k, auto.at_most) == ("auto", use.k)
     with pytest.raises(ConfigError, match="tuned for 1-shot, 3-shot"):
         TestTimeEnsemble.from_tuned(model, world / "tuned.json")
+
+
+def test_two_classes_are_tuned_on_halves_of_their_images(world: Path) -> None:
+    for label in range(2, 6):
+        shutil.rmtree(world / "photos" / f"c{label}")
+    words = ("--encoder", "own.py:Pixels", "--sources", "own.py:blurred", "-k", "1")
+    ran = tune(*words, "--shots", "1,3,5")
+    assert ran.exit_code == 0, ran.output
+    assert set(Tuned.read(world / "tuned.json").uses) == {"1-shot", "3-shot"}
+    told = " ".join(ran.stdout.split())
+    assert "other images of these classes, not of other classes" in told and "Not tuned for 5-shot" in told
+    assert "tuning needs 12 images of every class, the smallest class has 8" in str(
+        tune(*words, "--shots", "5").exception
+    )
 
 
 def test_a_classifier_is_tuned_on_its_own_classes(world: Path) -> None:
@@ -106,16 +136,6 @@ def test_what_cannot_be_tuned_is_said(world: Path) -> None:
         (("--encoder", "own.py:Pixels", "--sources", "crop-flip", "--shots", "8"), "smallest class has 8"),
     ):
         assert reason in str(tune(*words).exception), words
-
-
-def stored(path: Path, **changes: Any) -> Path:
-    config = AugmentConfig(noise_level=0.6, steps=2, solver="dpm++")
-    tuned = Tuned(
-        source="pocket", config=config, generator="other", encoder="e", data="d", commit="c",
-        uses={"1-shot": TunedUse(k=1, original_weight=0.7)},
-    ).model_copy(update=changes)  # fmt: skip
-    path.write_text(json.dumps({"details": {"tuned": tuned.model_dump(mode="json")}}))
-    return path
 
 
 def test_settings_hold_for_one_generator(tmp_path: Path) -> None:

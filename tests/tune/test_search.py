@@ -102,7 +102,7 @@ def test_what_was_drawn_is_taken_up_again(data: Dataset, tmp_path: Path) -> None
 def test_a_choice_does_not_see_the_fold_it_is_measured_on(data: Dataset) -> None:
     judge = ClassJudge(torch.from_numpy(data.labels), build_head("protonet", 1), 1)
     for partition, row in enumerate(judge.folds):
-        episodes = judge.classes[judge.partition == partition]
+        episodes = judge.units[judge.partition == partition]
         assert all(len(set(row[classes])) == 1 for classes in episodes)  # an episode lies inside one fold
     assert {len(np.unique(row)) for row in judge.folds} == {4}
     assert (ClassJudge(torch.from_numpy(data.labels), build_head("protonet", 1), 3).folds == judge.folds).all()
@@ -134,3 +134,34 @@ def test_class_scores_are_not_brought_to_length_1() -> None:
 def test_too_few_classes_are_said(data: Dataset) -> None:
     with pytest.raises(DataError, match="at least 4 classes"):
         ClassJudge(torch.tensor([0, 0, 1, 1, 2, 2]), build_head("protonet", 1), 1)
+
+
+def test_few_classes_are_judged_by_halves_of_their_images() -> None:
+    """Nothing that an episode of one half uses lies in the other, and both halves hold every class."""
+    labels = torch.arange(3).repeat_interleave(9)
+    judges = [ClassJudge(labels, build_head("protonet", 1), shot) for shot in (1, 3)]
+    assert (judges[0].folds == judges[1].folds).all()  # one choice serves both
+    for judge in judges:
+        assert judge.way == 3 and judge.folds.shape == (6, 6)
+        for partition in range(6):
+            mine = np.flatnonzero(judge.partition == partition)
+            half = judge.folds[partition, judge.units[mine]][:, 0]
+            images = torch.cat([judge.episodes.support, judge.episodes.query], dim=2)[mine].flatten(1)
+            one, other = (set(images[half == number].flatten().tolist()) for number in (0, 1))
+            assert one and other and not one & other
+    with pytest.raises(DataError, match="or 2 of 8; there are 3, the smallest with 7"):
+        ClassJudge(torch.arange(3).repeat_interleave(7), build_head("protonet", 1), 3)
+
+
+@pytest.mark.parametrize("helps", [True, False])
+def test_three_classes_are_enough_to_tell_help_from_noise(data: Dataset, tmp_path: Path, helps: bool) -> None:
+    rows = 3 * IMAGES
+    few = Dataset(data.images[:rows], data.labels[:rows], data.class_names[:3], data.ids[:rows], "three")
+    candidate = Candidate("planted", Views(Planted(data, helps), f"planted {helps}", CPU))
+
+    def judges(labels: Tensor) -> list[Judge]:
+        return [ClassJudge(labels, build_head("protonet", 3 * SIDE * SIDE), 1)]
+
+    found = Search(few, encoder(), [candidate], judges, tmp_path, k=1, fewest=4).run()
+    (gain,) = found.choice.gains
+    assert (gain.difference - gain.ci95 > 0) is helps

@@ -168,7 +168,7 @@ def explain(
     before = ViewUse(0, 0, weight) if baseline is None else ViewUse(baseline.k, baseline.k, weight)
     first, last = features_for(baseline or bank, episodes, before), features_for(bank, episodes, use)
     between = features_for(bank, episodes, use)  # the support as it is to be, the queries as they were
-    between.query_table = first.query_table
+    between.query_tables[-1] = first.query_tables[-1]
     answers = [_answers(head, features, episodes) for features in (first, between, last)]
     right = [(a == episodes.targets) for a in answers]
     plain, middle, full = (r.double().mean(1).numpy() for r in right)
@@ -220,7 +220,7 @@ def _votes(bank: FeatureBank, head: Head, episodes: Episodes, use: ViewUse) -> r
     members = []
     features = EpisodeFeatures(bank, episodes, ViewUse(use.support, 0, use.original_weight))
     for column in range(1 + use.query):
-        features.query_table = bank.features[:, column].float()
+        features.query_tables[-1] = bank.features[:, column].float()
         members.append(_answers(head, features, episodes))
     targets = episodes.targets.expand(len(episodes), -1)
     return risk.votes(torch.stack(members, -1), targets, episodes.support.shape[1], use.original_weight)

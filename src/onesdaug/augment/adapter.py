@@ -59,6 +59,12 @@ class SourceAugmenter(Augmenter):
         with calling(f"view source {self.name}, given {len(images)} images,", self.source.code):
             return self.source.pictures(images, k, seed)
 
+    def nth(self, batch: torch.Tensor, number: int, seeds: Sequence[Seed] | None = None) -> torch.Tensor:
+        return self.source.nth(batch, number, row_seeds(batch) if seeds is None else seeds)
+
+    def nth_pictures(self, images: Sequence[Image.Image], number: int, seed: Seed = 0) -> list[Image.Image]:
+        return self.source.nth_pictures(images, number, seed)
+
     def with_config(self, config: AugmentConfig) -> SourceAugmenter:
         return self
 

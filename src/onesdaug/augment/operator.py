@@ -34,7 +34,6 @@ from onesdaug.generators.speed import Compile
 
 __all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset", "faithful_preset"]
 
-
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
 T = TypeVar("T")
 _NATIVE_PIXELS = 1 << 22  # in a batch that works at the images' own size
@@ -185,6 +184,18 @@ class Augmenter(ViewSource):
 
         `seeds` gives each image its own seed; without it they follow from `seed` and the image's content.
         """
+        return self._tensors(batch, _numbers(k), seeds, seed, image_scale)
+
+    def nth(self, batch: torch.Tensor, number: int, seeds: Sequence[Seed] | None = None) -> torch.Tensor:
+        return self._tensors(batch, range(number, number + 1), seeds)[:, 0]
+
+    def nth_pictures(self, images: Sequence[Image.Image], number: int, seed: Seed = 0) -> list[Image.Image]:
+        return [view.image for view in self.run([Row(image, number, seed) for image in images])]
+
+    def _tensors(
+        self, batch: torch.Tensor, numbers: range, seeds: Sequence[Seed] | None, seed: Seed = 0,
+        image_scale: Sequence[float] | None = None,
+    ) -> torch.Tensor:  # fmt: skip
         check_batch(batch)
         count, (height, width) = batch.shape[0], batch.shape[-2:]
         if seeds is None:
@@ -195,7 +206,7 @@ class Augmenter(ViewSource):
         if not all(0 <= scale < float("inf") for scale in scales):
             raise ConfigError(f"image scales must be finite and not negative, got {scales}")
         geo = geometry(height, width, self.side, self.config.fit)
-        wanted = [(i, n) for i in range(count) for n in _numbers(k)]
+        k, wanted = len(numbers), [(i, n) for i in range(count) for n in numbers]
         memo = Memo()
 
         def make(chunk: list[tuple[int, int]]) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -233,15 +244,7 @@ class Augmenter(ViewSource):
 
     def summary(self) -> str:
         """What will really be run, in one line."""
-        c = self.config
-        if self.generator is None or self.table is None:
-            return "shape tweak only (no generator)"
-        t0, std = self.table.t0, self.generator.schedule.noise_std(self.table.t0)
-        calls = len(self.table) + sum(self.stages.guided)
-        return (
-            f"{c.solver}, noise level {c.noise_level:g} ({c.noise_map}) → enters at t={t0} (noise std {std:.2f}), "
-            f"{len(self.table)} of {c.steps} steps run, {calls} network rows per view"
-        )
+        return self.stages.summary()
 
     def peak_memory_mb(self) -> float:
         """Of the device since the last reset, with what recorded batches keep; on a CPU of the process."""

@@ -57,7 +57,7 @@ def purpose(name: str) -> str:
     return f"{name} ({PURPOSES[name]})" if name in PURPOSES else name
 
 
-LISTED = "; ".join(map(purpose, PRESETS))
+LISTED = "; ".join([*map(purpose, PRESETS), "or TUNED.json, what `onesdaug tune` wrote"])
 PresetName = Annotated[
     str | None, Field(description=f"Settings by name (else the model's own, for accuracy): {LISTED}")
 ]

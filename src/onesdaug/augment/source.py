@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 from onesdaug.common.own import made
-from onesdaug.common.registry import VIEWS, check_complete
+from onesdaug.common.registry import VIEWS, check_complete, is_from_file
 from onesdaug.generators.base import Generator
 
 if TYPE_CHECKING:
@@ -20,6 +20,7 @@ class ViewSource(ABC):
     """K views of images. A view is (image, k): it must not depend on the other images of a batch."""
 
     side: int | None = None  # of the square it draws on; None: it works at any size
+    origin: str | None = None  # what `find_source` was given, where that has made it
 
     @abstractmethod
     def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None) -> Tensor:
@@ -33,6 +34,21 @@ class ViewSource(ABC):
         batches = [to_tensor(image)[None] for image in images]
         return [to_pil(self.tensors(batch, k, row_seeds(batch, seed))[0]) for batch in batches]
 
+    def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        """View `number`, from 1, of each row alone, (B, 3, H, W): the same as among others.
+
+        To be overridden where the views before it need not be drawn for that.
+        """
+        return self.tensors(batch, number, seeds)[:, -1]
+
+    def nth_pictures(self, images: Sequence[Image.Image], number: int, seed: int | str = 0) -> list[Image.Image]:
+        """The same for images of any sizes."""
+        from onesdaug.augment.seeds import row_seeds
+        from onesdaug.data.pixels import to_pil, to_tensor
+
+        batches = [to_tensor(image)[None] for image in images]
+        return [to_pil(self.nth(batch, number, row_seeds(batch, seed)))[0] for batch in batches]
+
     def describe(self) -> dict[str, Any]:
         """Everything but name, k and seed that decides the views' pixels, as JSON: stored features are keyed by it."""
         return {}
@@ -41,6 +57,12 @@ class ViewSource(ABC):
     def code(self) -> Any:
         """What draws in the end: where that is not ours, its file is part of keys and its errors are told as such."""
         return self
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """As ever; one of a `file.py` as the name it was found by."""
+        if self.origin is None or not is_from_file(self.code):
+            return super().__reduce_ex__(protocol)
+        return find_source, (self.origin,)
 
 
 class OwnViews(ViewSource):
@@ -81,4 +103,9 @@ def find_source(spec: str) -> ViewSource | Generator | None:
     if isinstance(found, type):
         check_complete("view source", found)
     thing = made(found, f"view source {spec}")
-    return thing if isinstance(thing, Generator) else as_view_source(thing)
+    if isinstance(thing, Generator):
+        return thing
+    source = as_view_source(thing)
+    if source is not None and is_from_file(source.code):
+        object.__setattr__(source, "origin", spec)  # it may be a frozen dataclass
+    return source

@@ -94,6 +94,18 @@ class Stages:
             self._t = torch.from_numpy(self.table.t).to(device)
             self._check_abilities(generator)
 
+    def summary(self) -> str:
+        """What will really be run, in one line."""
+        c = self.config
+        if self.generator is None or self.table is None:
+            return "shape tweak only (no generator)"
+        t0, std = self.table.t0, self.generator.schedule.noise_std(self.table.t0)
+        calls = len(self.table) + sum(self.guided)
+        return (
+            f"{c.solver}, noise level {c.noise_level:g} ({c.noise_map}) → enters at t={t0} (noise std {std:.2f}), "
+            f"{len(self.table)} of {c.steps} steps run, {calls} network rows per view"
+        )
+
     @torch.no_grad()
     def draw(
         self,

@@ -53,7 +53,8 @@ class Scorer:
         return trained, {"name": kind, "settings": settings, "checkpoint": str(self.checkpoint)}
 
 
-USE = From(ViewUse, {"support": "support-views", "query": "query-views"}, panel="How views are used", partial=True)
+_USE = {"support": "support-views", "query": "query-views"}
+USE = From(ViewUse, _USE, panel="How views are used", without=("auto",), partial=True)
 
 
 @app.command(
@@ -80,6 +81,12 @@ def evaluate(
         int | None, typer.Option(min=1, help="Number of episodes (else 15,000 queries, 200 episodes of 75).")
     ] = None,
     curve: Annotated[bool, typer.Option("--curve", help="One row for each number of views, 1 to K.")] = False,
+    k: Annotated[
+        str | None,
+        typer.Option(
+            "--k", "-k", help="Views on both sides; auto: queries one by one, until one more changes nothing."
+        ),
+    ] = None,
     use: Annotated[dict[str, Any], USE],
     preset: Annotated[
         Path | None, typer.Option(metavar="TUNED.json", help="Use the views as `onesdaug tune` chose, shot by shot.")
@@ -112,6 +119,7 @@ def evaluate(
     other = None if baseline is None else FeatureBank.load(baseline)
     head, described = scorer.load(features.dim)
     tasks = [Task(way, n, query, episodes, seed) for n in shot or (1, 5)]
+    use |= _numbers(k, features, use, curve)
     uses = [_uses(features, task, use, curve, preset) for task in tasks]
     with calling(f"head {described['name']}", head):
         scored = (score(features, head, [task], mine, other) for task, mine in zip(tasks, uses, strict=True))
@@ -126,15 +134,29 @@ def evaluate(
             _explain(features, head, task, mine[-1] if mine else None, other, baseline.name if baseline else "")
 
 
+def _numbers(k: str | None, bank: FeatureBank, given: dict[str, Any], curve: bool) -> dict[str, Any]:
+    """What --k says of a use."""
+    if k is None:
+        return {}
+    if curve or "support" in given or "query" in given:
+        raise ConfigError("--k says how many views there are: leave out --curve and --support/query-views")
+    if k == "auto":
+        return {"auto": True}
+    if not k.isdigit() or int(k) > bank.k:
+        raise ConfigError(f"--k takes auto or a number up to {bank.k}, the views of this bank; not {k!r}")
+    return {"support": int(k), "query": int(k)}
+
+
 def _uses(bank: FeatureBank, task: Task, given: dict[str, Any], curve: bool, tuned: Path | None) -> list[ViewUse]:
     """What was asked for, else all views; of a tuned file the use that was chosen for this number of shots."""
     if tuned is not None:
-        if given or curve:
+        auto = given == {"auto": True}
+        if (given and not auto) or curve:
             raise ConfigError(f"{tuned} says how views are used: leave out --curve and the settings of their use")
         from onesdaug.augment.tuned import Tuned
 
         chosen = Tuned.read(tuned).checked(bank.info.encoder, bank.info.views).uses.get(f"{task.shot}-shot")
-        return [] if chosen is None else [ViewUse(chosen.k, chosen.k, **chosen.model_dump(exclude={"k"}))]
+        return [] if chosen is None else [ViewUse(chosen.k, chosen.k, **chosen.model_dump(exclude={"k"}), auto=auto)]
     if not curve:
         return [ViewUse(**({"support": bank.k, "query": bank.k} | given))]
     if "support" in given or "query" in given:

@@ -96,7 +96,7 @@ def pope(
     from onesdaug.vlm.questions import check_images, read_questions
     from onesdaug.vlm.run import Headline, Job
 
-    vlm, model = _words(vlm, drawing.model, generator, k, remote.get("endpoint"))
+    vlm, model = _words(vlm, drawing.model or _tuned_source(drawing.preset), generator, k, remote.get("endpoint"))
     asked = read_questions(questions, limit)
     check_images(asked, images)  # before the model's files are looked for
     if "endpoint" not in remote:
@@ -131,6 +131,15 @@ def _words(vlm: str | None, model: str | None, generator: str | None, k: int, en
     if vlm is None and model is not None and (k == 0 or endpoint is not None or not drawing):
         raise ConfigError(f"--model {model} is the generator that draws the views; say with --vlm who is asked")
     return vlm or LLAVA, model or "sd15"
+
+
+def _tuned_source(preset: str | None) -> str | None:
+    """The generator that a file of `onesdaug tune` is for."""
+    if preset is None or not preset.endswith(".json"):
+        return None
+    from onesdaug.augment.tuned import Tuned
+
+    return Tuned.read(preset).source
 
 
 def _local(vlm: str, asking: Asking, vcd: bool | None, contrast: dict[str, Any], how: dict[str, Any]) -> Found:

@@ -58,14 +58,14 @@ def required(function: Any) -> int | None:
 
 def is_own(thing: Any) -> bool:
     """Whether the code behind a function, a class or an instance lies outside this package."""
-    return _module_of(thing).partition(".")[0] != "onesdaug"
+    return module_of(thing).partition(".")[0] != "onesdaug"
 
 
 def code_mark(thing: Any) -> str:
     """Changes with the file that someone's own code is in, for the keys of what is stored; "" for code of ours."""
     if not is_own(thing):
         return ""
-    file = getattr(sys.modules.get(_module_of(thing)), "__file__", None)
+    file = getattr(sys.modules.get(module_of(thing)), "__file__", None)
     return f"{zlib.crc32(Path(file).read_bytes()):08x}" if file and Path(file).is_file() else "no-file"
 
 
@@ -82,7 +82,7 @@ def reason(error: Exception) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def _module_of(thing: Any) -> str:
+def module_of(thing: Any) -> str:
     thing = thing.func if isinstance(thing, functools.partial) else thing
     owner = thing if isinstance(thing, type) or inspect.isroutine(thing) else type(thing)
     return str(getattr(owner, "__module__", None) or "builtins")

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from onesdaug.common.own import calling, did_you_mean, reason
+from onesdaug.common.own import calling, did_you_mean, module_of, reason
 from onesdaug.errors import ConfigError, WeightsMissing
 
 if TYPE_CHECKING:
@@ -153,9 +153,12 @@ def check_complete(kind: str, thing: type) -> None:
         raise ConfigError(f"the {kind} {thing.__name__} lacks {', '.join(lacking)} (docs/extend.md)")
 
 
-def is_from_file(kind: type) -> bool:
-    """Whether a class comes from `file.py:Class`: other processes cannot import it by its module's name."""
-    return kind.__module__.startswith(_OWN_FILE)
+def is_from_file(thing: Any) -> bool:
+    """Whether the code of a class, an object or a function is a `file.py`: other processes cannot import its module.
+
+    What was loaded by its name is then pickled as that name, and loaded again.
+    """
+    return module_of(thing).startswith(_OWN_FILE)
 
 
 def _module(name: str) -> ModuleType:

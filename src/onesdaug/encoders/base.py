@@ -6,13 +6,14 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, SupportsIndex
 
 import torch
 from PIL import Image
 from torch import Tensor, nn
 
 from onesdaug.common.own import calling, code_mark
+from onesdaug.common.registry import is_from_file
 from onesdaug.common.vectors import as_vectors
 from onesdaug.data.pixels import to_pil
 from onesdaug.encoders.checkpoint import weights_fingerprint
@@ -43,6 +44,8 @@ class Encoder:
     pictures: whether the module takes a list of PIL images: as `preprocess` crops them, else each at its own size.
     """
 
+    origin: str | None = None  # what `load_encoder` was given
+
     def __init__(
         self,
         module: Callable[..., Any],
@@ -59,6 +62,12 @@ class Encoder:
         self.name = name or getattr(module, "__name__", type(module).__name__)
         self.dim = dim or self._probed_dim()
         self.fingerprint = fingerprint or self._mark()
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Pickled with its weights; a network of a `file.py` as the name it was loaded by."""
+        if self.origin is None or not is_from_file(self.module):
+            return super().__reduce_ex__(protocol)
+        return _load_again, (self.origin, str(self.device))
 
     @property
     def size(self) -> int | None:
@@ -123,3 +132,9 @@ class Encoder:
     def __repr__(self) -> str:
         size = "whole pictures" if self.size is None else f"size={self.size}"
         return f"Encoder({self.name}, dim={self.dim}, {size}, fingerprint={self.fingerprint})"
+
+
+def _load_again(spec: str, device: str) -> Encoder:
+    from onesdaug.encoders.load import load_encoder
+
+    return load_encoder(spec, device)

@@ -48,7 +48,9 @@ def load_encoder(spec: str | Path, device: torch.device | str = "cpu") -> Encode
     found = BACKBONES.get(text)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)  # an untrained network is the same one in every run
-        return _as_encoder(made(found, f"encoder {text}"), text).to(device)
+        encoder = _as_encoder(made(found, f"encoder {text}"), text).to(device)
+    encoder.origin = text
+    return encoder
 
 
 def _as_encoder(found: Any, name: str) -> Encoder:

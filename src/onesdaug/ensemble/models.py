@@ -1,12 +1,20 @@
-"""What can be wrapped, and how each is asked: modules, functions, scikit-learn models, transformers pipelines."""
+"""What can be wrapped, and how each is asked: modules, functions, scikit-learn models, transformers pipelines.
+
+And what may be fed: batches, arrays, pictures, paths.
+"""
 
 from __future__ import annotations
 
+from os import PathLike
 from typing import Any, Literal
 
 import numpy as np
-from torch import nn
+import torch
+from PIL import Image
+from torch import Tensor, nn
 
+from onesdaug.data.images import load_image
+from onesdaug.data.pixels import check_batch, to_floats, to_tensor
 from onesdaug.errors import ConfigError
 
 Kind = Literal["module", "probabilities", "labels", "pipeline", "function"]
@@ -54,3 +62,41 @@ def ask(model: Any, kind: Kind, fed: Any) -> Any:
                 row[column[answer["label"]]] = answer["score"]
         return found
     return model(fed)
+
+
+def checked(images: Any) -> Tensor | list[Image.Image]:
+    """A batch of floats in [0, 1], or upright RGB pictures, as the views are."""
+    images = [images] if isinstance(images, Image.Image | str | PathLike) else images
+    if isinstance(images, np.ndarray):
+        if images.ndim == 4 and images.shape[-1] == 3:
+            images = to_floats(torch.from_numpy(np.ascontiguousarray(images))).permute(0, 3, 1, 2)
+        elif images.ndim == 1:
+            images = list(images)  # of paths or pictures, as cross-validation cuts them
+    if (
+        isinstance(images, list | tuple)
+        and images
+        and all(isinstance(i, Image.Image | str | PathLike) for i in images)
+    ):
+        return [load_image(i) for i in images]
+    if not isinstance(images, Tensor) or len(images) == 0:
+        shape = f" {tuple(images.shape)}" if isinstance(images, Tensor | np.ndarray) else ""
+        raise ConfigError(
+            "feed a (B, 3, H, W) tensor, a (B, H, W, 3) array, a PIL image or a path, or a list of those, not "
+            f"a {type(images).__name__.lower()}{shape}"
+        )
+    check_batch(images)
+    return images
+
+
+def stacked(ready: Any) -> Tensor:
+    """One tensor from a tensor, an array, or a list of images, arrays or tensors of equal shape."""
+    if not isinstance(ready, list):
+        return torch.as_tensor(ready)
+    parts = [to_tensor(p) if isinstance(p, Image.Image) else torch.as_tensor(p) for p in ready]
+    shapes = sorted({tuple(p.shape) for p in parts})
+    if len(shapes) > 1:
+        raise ConfigError(
+            f"images of different shapes cannot share a batch: {', '.join(map(str, shapes[:4]))}; give "
+            "preprocess= a function that brings each PIL image to one size"
+        )
+    return torch.stack(parts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -27,6 +27,29 @@ def margins(outputs: Tensor) -> Tensor:
     """By how much the best class of (B, C) outputs leads the second: probabilities, between 0 and 1."""
     best = probabilities(outputs).topk(2, dim=-1).values
     return best[..., 0] - best[..., 1]
+
+
+def settled(before: Tensor, now: Tensor) -> Tensor:
+    """Whether the answers of (…, C) outputs are done with: one more view like the last one could not change them.
+
+    `before` and `now` are the outputs without and with the last view. An answer is settled when its best class leads
+    the second by more than that view moved the probabilities in all (the sum of their absolute changes). Of a mean,
+    later views move less than earlier ones; it is a rule of thumb all the same, not a bound: a view may be unlike all
+    before it.
+    """
+    return margins(now) > (probabilities(now) - probabilities(before)).abs().sum(-1)
+
+
+def stops(looks: Sequence[Tensor], threshold: float | None = None) -> Tensor:
+    """At which of its looks each answer is given, (…): the last one, or the first that says enough.
+
+    looks: outputs (…, C) for the original alone, then with ever more views. The original is enough where it leads by
+    more than `threshold`, a later look where it is `settled`.
+    """
+    found = torch.full(looks[0].shape[:-1], len(looks) - 1, device=looks[0].device)
+    for number in range(len(looks) - 2, 0, -1):
+        found = found.masked_fill(settled(looks[number - 1], looks[number]), number)
+    return found if threshold is None else found.masked_fill(margins(looks[0]) > threshold, 0)
 
 
 SCORES: dict[str, Callable[[Tensor], Tensor]] = {"similarity": similarity, "confidence": confidence}

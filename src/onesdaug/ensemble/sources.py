@@ -46,6 +46,13 @@ class Source:
             raise ConfigError(f"the view source must give {k} views per image, but gave {counts}")
         return made
 
+    def nth(self, fed: Tensor | list[Image.Image], number: int, seed: int) -> Tensor | list[Image.Image]:
+        """View `number` of each alone."""
+        with calling(f"{self.views!r}, asked for view {number} of {len(fed)} images,", self.views.code):
+            if isinstance(fed, Tensor):
+                return self.views.nth(fed.float().clamp(0, 1), number, row_seeds(fed, seed))
+            return self.views.nth_pictures(fed, number, seed)
+
 
 def as_source(views: Any) -> Source:
     """From a `ViewSource` (an Augmenter, a ViewFolder), a name or path, a ShapeTweak, or f(batch, k, seeds)."""

@@ -43,10 +43,15 @@ class CropFlip(ViewSource):
 
     def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None, seed: int = 0) -> Tensor:
         """(B, 3, H, W) → (B, K, 3, H, W); view (image, k) is the same in any batch."""
-        streams = _streams(batch, k, seeds, seed)
+        return self._views(batch, _streams(batch, range(1, k + 1), seeds, seed))
+
+    def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        return self._views(batch, _streams(batch, range(number, number + 1), seeds))[:, 0]
+
+    def _views(self, batch: Tensor, streams: list[np.random.Generator]) -> Tensor:
         # a crop only ever grows: no antialiasing needed
-        made = _sampled(batch, k, [self._theta(rng) for rng in streams], "border")
-        return made.clamp(0, 1).reshape(len(batch), k, *batch.shape[1:])
+        made = _sampled(batch, [self._theta(rng) for rng in streams], "border")
+        return made.clamp(0, 1).reshape(len(batch), -1, *batch.shape[1:])
 
     def _theta(self, rng: np.random.Generator) -> list[list[float]]:
         area = rng.uniform(*self.scale)
@@ -83,11 +88,17 @@ class Traditional(ViewSource):
 
     def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None, seed: int = 0) -> Tensor:
         """(B, 3, H, W) → (B, K, 3, H, W); view (image, k) is the same in any batch."""
+        return self._views(batch, _streams(batch, range(1, k + 1), seeds, seed))
+
+    def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        return self._views(batch, _streams(batch, range(number, number + 1), seeds))[:, 0]
+
+    def _views(self, batch: Tensor, streams: list[np.random.Generator]) -> Tensor:
         aspect = batch.shape[-1] / batch.shape[-2]
-        drawn = [rng.uniform(-1, 1, 8).tolist() for rng in _streams(batch, k, seeds, seed)]
-        made = _sampled(batch, k, [self._theta(row[:5], aspect) for row in drawn], "reflection")
+        drawn = [rng.uniform(-1, 1, 8).tolist() for rng in streams]
+        made = _sampled(batch, [self._theta(row[:5], aspect) for row in drawn], "reflection")
         factors = 1 + self.jitter * torch.tensor([row[5:] for row in drawn], device=made.device).reshape(-1, 3)
-        return _coloured(made.clamp(0, 1), factors).reshape(len(batch), k, *batch.shape[1:])
+        return _coloured(made.clamp(0, 1), factors).reshape(len(batch), -1, *batch.shape[1:])
 
     def _theta(self, draws: list[float], aspect: float) -> list[list[float]]:
         """From output to input places, about the centre, in coordinates whose pixels are square."""
@@ -100,18 +111,20 @@ class Traditional(ViewSource):
         return [[a, b / aspect, shift * draws[3]], [c * aspect, d, shift * draws[4]]]
 
 
-def _streams(batch: Tensor, k: int, seeds: Sequence[int | str] | None, seed: int) -> list[np.random.Generator]:
-    """One for each view, image by image."""
+def _streams(
+    batch: Tensor, numbers: range, seeds: Sequence[int | str] | None, seed: int = 0
+) -> list[np.random.Generator]:
+    """One for each view of these numbers, image by image."""
     seeds = row_seeds(batch, seed) if seeds is None else seeds
     if len(seeds) != len(batch):
         raise ConfigError(f"{len(seeds)} seeds for {len(batch)} images: give one per row")
-    return [stream(row, view, "shape") for row in seeds for view in range(1, k + 1)]
+    return [stream(row, view, "shape") for row in seeds for view in numbers]
 
 
-def _sampled(batch: Tensor, k: int, thetas: list[list[list[float]]], border: str) -> Tensor:
-    """k affine views of each row, (B·k, 3, H, W)."""
+def _sampled(batch: Tensor, thetas: list[list[list[float]]], border: str) -> Tensor:
+    """An affine view for each map, as many of each row, (B·k, 3, H, W)."""
     theta = torch.from_numpy(np.array(thetas, dtype=np.float32).reshape(-1, 2, 3)).to(batch.device)
-    rows = batch.float().repeat_interleave(k, dim=0)
+    rows = batch.float().repeat_interleave(len(thetas) // max(1, len(batch)), dim=0)
     grid = affine_grid(theta, list(rows.shape), align_corners=False)
     return grid_sample(rows, grid, mode="bilinear", padding_mode=border, align_corners=False)
 

@@ -6,11 +6,9 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
-from os import PathLike
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor, nn
@@ -18,12 +16,11 @@ from torch import Tensor, nn
 from onesdaug.augment.shape import ShapeTweak
 from onesdaug.augment.tuned import Tuned
 from onesdaug.common.vectors import as_vectors
-from onesdaug.data.images import load_image
-from onesdaug.data.pixels import check_batch, to_floats, to_pil, to_tensor
+from onesdaug.data.pixels import to_pil
 from onesdaug.ensemble.combine import COMBINE, view_weights
 from onesdaug.ensemble.estimator import Estimator
-from onesdaug.ensemble.models import COMBINED, INPUT, ask, kind_of
-from onesdaug.ensemble.select import SCORES, kept_views, margins
+from onesdaug.ensemble.models import COMBINED, INPUT, ask, checked, kind_of, stacked
+from onesdaug.ensemble.select import SCORES, kept_views, margins, settled
 from onesdaug.ensemble.sources import as_source, find_views
 from onesdaug.errors import ConfigError
 
@@ -31,8 +28,8 @@ PICK = "; pick it with output=, for example output=lambda out: out[0]"
 
 
 NEEDS_SCORES = (
-    "select='confidence' (and when='unsure') needs class scores, but combine='embedding' is for a model that gives "
-    "features; use select='similarity', or wrap a classifier with combine='logits', 'probs' or 'vote'"
+    "k='auto' or select='confidence' (and when='unsure') needs class scores, but combine='embedding' is for a model "
+    "that gives features; use select='similarity', or wrap a classifier with combine='logits', 'probs' or 'vote'"
 )
 
 
@@ -45,6 +42,7 @@ class EnsembleDetails:
     weights: Tensor  # (B, 1+K), rows sum to 1
     kept: Tensor  # (B, K) bool
     views: Tensor | list[list[Image.Image]]  # (B, K, 3, H, W), or K images per image fed
+    drawn: Tensor  # (B,) how many views were made; of those that were not, the outputs and pixels are NaN
 
 
 class TestTimeEnsemble(Estimator, nn.Module):
@@ -56,6 +54,9 @@ class TestTimeEnsemble(Estimator, nn.Module):
         else its labels are votes), or a transformers pipeline("image-classification").
     views: an Augmenter, a folder written by `onesdaug augment`, a ShapeTweak, an object with
         .tensors(batch, k, seeds), or a function f(batch, k, seeds) → (B, K, 3, H, W).
+    k, at_most: views of each image. "auto": one at a time until its answer is settled, at most `at_most`. It is when
+        the best class leads the second by more than the last view moved the probabilities in all: one more such view
+        could not change it.
     original_weight: the original's share; the views split the rest.
         None: 0.5 for averages, one vote each for "vote".
     combine: "embedding", "logits", "probs" or "vote". None: "probs" for `predict_proba` and pipelines, "vote" for a
@@ -81,7 +82,7 @@ class TestTimeEnsemble(Estimator, nn.Module):
         self,
         model: Any,
         views: Any,
-        k: int = 2,
+        k: int | Literal["auto"] = 2,
         original_weight: float | None = None,
         combine: str | None = None,
         select: str = "all",
@@ -94,6 +95,7 @@ class TestTimeEnsemble(Estimator, nn.Module):
         normalise: bool = False,
         when: str = "always",
         threshold: float = 0.5,
+        at_most: int | None = None,
     ) -> None:
         super().__init__()
         self._given = {"views": views, "original_weight": original_weight, "combine": combine, "input": input}
@@ -101,8 +103,11 @@ class TestTimeEnsemble(Estimator, nn.Module):
         combine = combine or COMBINED.get(self.kind, "embedding")
         _one_of("combine", combine, COMBINE)
         _one_of("select", select, ("all", *SCORES))
-        if k < 0:
-            raise ConfigError(f"k={k}: the number of views cannot be negative")
+        if (k == "auto") != (at_most is not None) or (at_most is not None and at_most < 1):
+            raise ConfigError(f"k={k!r}, at_most={at_most}: k='auto' needs at_most, 1 or more; other k go without it")
+        self.most: int = k if k != "auto" else at_most  # type: ignore[assignment]
+        if not isinstance(self.most, int) or self.most < 0:
+            raise ConfigError(f"k={k!r}: a number of views that is not negative, or 'auto'")
         if original_weight is not None and not 0 <= original_weight <= 1:
             raise ConfigError(f"original_weight={original_weight}: a share between 0 and 1")
         if not 0 < keep <= 1:
@@ -111,7 +116,7 @@ class TestTimeEnsemble(Estimator, nn.Module):
             raise ConfigError(f"chunk={chunk}: at least one row per forward, or None for all at once")
         if input is not None:
             _one_of("input", input, ("tensor", "pil", "numpy"))
-        if combine == "vote" and k > 0 and original_weight is not None and original_weight >= 0.5:
+        if combine == "vote" and self.most > 0 and original_weight is not None and original_weight >= 0.5:
             warnings.warn(
                 f"with combine='vote' and original_weight={original_weight} the original always decides; "
                 "leave original_weight out for one vote each",
@@ -122,10 +127,11 @@ class TestTimeEnsemble(Estimator, nn.Module):
         if normalise and combine != "embedding":
             raise ConfigError(f"normalise is for features, but combine={combine!r} is for class scores")
         _one_of("when", when, ("always", "unsure"))
-        if combine == "embedding" and (when == "unsure" or select == "confidence"):
+        if combine == "embedding" and (when == "unsure" or select == "confidence" or k == "auto"):
             raise ConfigError(NEEDS_SCORES)
         self.when, self.threshold = when, threshold
-        self.k, self.seed, self.chunk, self.normalise = k, seed, chunk, normalise
+        self.k, self.at_most = k, at_most
+        self.seed, self.chunk, self.normalise = seed, chunk, normalise
         self.combine, self.select, self.keep = combine, select, keep
         self.original_weight = 0.5 if original_weight is None and combine != "vote" else original_weight
         self.preprocess, self.output = preprocess, output
@@ -134,13 +140,18 @@ class TestTimeEnsemble(Estimator, nn.Module):
 
     @classmethod
     def from_tuned(cls, model: Any, path: Path | str, task: str = "", **options: Any) -> Self:
-        """The views and their use that `onesdaug tune` chose for a task; without views where those did not help."""
+        """The views and their use that `onesdaug tune` chose for a task; without views where those did not help.
+
+        With k="auto" at most as many as it chose.
+        """
         tuned = Tuned.read(path)
         use = tuned.use(task)
         if use is None:
-            return cls(model, ShapeTweak(), k=0, **options)
+            return cls(model, ShapeTweak(), **{**options, "k": 0, "at_most": None})
         views = find_views(tuned.source, str(path) if tuned.config else None)
         settings = use.model_dump(exclude={"threshold"})
+        if options.get("k") == "auto":
+            settings["at_most"] = use.k
         if use.threshold is not None and not tuned.few_shot:
             settings |= {"when": "unsure", "threshold": use.threshold}
         return cls(model, views, **{**settings, "combine": "embedding" if tuned.few_shot else "probs", **options})
@@ -150,49 +161,72 @@ class TestTimeEnsemble(Estimator, nn.Module):
         """(B, C) for a (B, 3, H, W) batch in [0, 1], a (B, H, W, 3) array, PIL images or paths; no gradients."""
         if isinstance(self.model, nn.Module) and self.model.training:
             warnings.warn("the wrapped model is in training mode; call .eval() first", stacklevel=2)
-        fed = _checked(images)
-        found = self._where_unsure(fed) if self.when == "unsure" else self._with_all(fed)
+        fed = checked(images)
+        sparing = self.most > 0 and (self.when == "unsure" or self.k == "auto")
+        found = self._sparingly(fed) if sparing else self._with_all(fed)
         return found if return_details else found.output
 
     def _with_all(self, fed: Tensor | list[Image.Image]) -> EnsembleDetails:
         rows, views = self._with_views(fed)
         flat = self._run(rows)
-        per_view = flat.reshape(len(fed), 1 + self.k, flat.shape[1])
+        per_view = flat.reshape(len(fed), 1 + self.most, flat.shape[1])
+        output, weights, kept = self._combined(per_view)
+        drawn = torch.full((len(fed),), self.most, device=flat.device)
+        return EnsembleDetails(output, per_view, weights, kept, views, drawn)
+
+    def _combined(self, per_view: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Output (B, C), weights and kept views of the model's outputs (B, 1+k, C)."""
         exact = per_view.to(torch.promote_types(per_view.dtype, torch.float32))
         exact = torch.nn.functional.normalize(exact, dim=-1) if self.normalise else exact
         kept = kept_views(exact, self.select, self.keep)
         weights = view_weights(kept, self.original_weight, exact.dtype)
-        output = COMBINE[self.combine](exact, weights).to(per_view.dtype)
-        return EnsembleDetails(output, per_view, weights, kept, views)
+        return COMBINE[self.combine](exact, weights).to(per_view.dtype), weights, kept
 
-    def _where_unsure(self, fed: Tensor | list[Image.Image]) -> EnsembleDetails:
-        """The original's own answer where it is sure of it; the others as ever."""
-        alone = self._run(fed)
-        places = (margins(alone.float()) <= self.threshold).nonzero().flatten()
-        weights = torch.zeros(len(fed), 1 + self.k, device=alone.device)
-        weights[:, 0] = 1
-        per_view = torch.full((len(fed), 1 + self.k, alone.shape[1]), torch.nan).to(alone)
+    def _sparingly(self, fed: Tensor | list[Image.Image]) -> EnsembleDetails:
+        """The original goes first; views follow where it is unsure, all at once or one by one until settled."""
+        alone, most = self._run(fed), self.most
+        per_view = alone.new_full((len(fed), 1 + most, alone.shape[1]), torch.nan)
         per_view[:, 0] = alone
-        output = COMBINE[self.combine](alone[:, None].float(), weights[:, :1]).to(alone.dtype)
-        kept = torch.zeros(len(fed), self.k, dtype=torch.bool, device=alone.device)
+        output, own, _ = self._combined(per_view[:, :1])
+        weights = torch.cat([own, own.new_zeros(len(fed), most)], dim=1)
+        kept = torch.zeros(len(fed), most, dtype=torch.bool, device=alone.device)
+        drawn = kept.new_zeros(len(fed), dtype=torch.int64)
         views: Any = [[] for _ in fed]
-        some: Tensor | list[Image.Image]
         if isinstance(fed, Tensor):
-            views = fed.new_full((len(fed), self.k, *fed.shape[1:]), torch.nan)
-            some = fed[places.to(fed.device)]
-        else:
-            some = [fed[i] for i in places.tolist()]
-        if len(places):
-            made = self._with_all(some)
-            output[places], per_view[places] = made.output, made.per_view
-            weights[places], kept[places] = made.weights.to(weights), made.kept
-            for place, own in zip(places.tolist(), made.views, strict=True):
-                views[place] = own
-        return EnsembleDetails(output, per_view, weights, kept, views)
+            views = fed.new_full((len(fed), most, *fed.shape[1:]), torch.nan)
+        unsure = margins(alone.float()) <= self.threshold if self.when == "unsure" else drawn == 0
+        for first, last in [(n, n) for n in range(1, most + 1)] if self.k == "auto" else [(1, most)]:
+            places = unsure.nonzero().flatten()
+            if not len(places):
+                break
+            some = fed[places.to(fed.device)] if isinstance(fed, Tensor) else [fed[i] for i in places.tolist()]
+            made = self._views(some, first, last)
+            per_view[places, first : last + 1] = self._run(_flat(made)).reshape(len(places), -1, alone.shape[1])
+            before = output[places]
+            output[places], weights[places, : last + 1], kept[places, :last] = self._combined(
+                per_view[places, : last + 1]
+            )
+            drawn[places] = last
+            for place, mine in zip(places.tolist(), made, strict=True):
+                if isinstance(fed, Tensor):
+                    views[place, first - 1 : last] = mine
+                else:
+                    views[place] += mine
+            unsure[places] = ~settled(before.float(), output[places].float())
+        return EnsembleDetails(output, per_view, weights, kept, views, drawn)
+
+    def _views(self, fed: Tensor | list[Image.Image], first: int, last: int) -> Any:
+        """Views `first` to `last` of each: all from the first on, or one alone."""
+        if last > first or last == 1:
+            if isinstance(fed, Tensor):
+                return self.source.tensors(fed.float().clamp(0, 1), last, self.seed)
+            return self.source.images(fed, last, self.seed)
+        made = self.source.nth(fed, last, self.seed)
+        return made[:, None] if isinstance(made, Tensor) else [[view] for view in made]
 
     def originals(self, images: Any) -> Any:
         """The images without views, in the form the model takes."""
-        return self._feed(_checked(images))
+        return self._feed(checked(images))
 
     def __repr__(self) -> str:
         """One line; of a module only its class, for some fill pages."""
@@ -203,11 +237,11 @@ class TestTimeEnsemble(Estimator, nn.Module):
     def _with_views(self, fed: Tensor | list[Image.Image]) -> tuple[Any, Any]:
         """All rows to run, each original followed by its views, and the views alone."""
         if isinstance(fed, Tensor):
-            if self.k == 0:
+            if self.most == 0:
                 return fed, fed.new_empty(len(fed), 0, *fed.shape[1:])
-            made = self.source.tensors(fed.float().clamp(0, 1), self.k, self.seed)
+            made = self._views(fed, 1, self.most)
             return torch.cat([fed[:, None], made.to(fed)], dim=1).flatten(0, 1), made
-        views = self.source.images(fed, self.k, self.seed) if self.k else [[] for _ in fed]
+        views = self._views(fed, 1, self.most) if self.most else [[] for _ in fed]
         return [image for own, others in zip(fed, views, strict=True) for image in (own, *others)], views
 
     def _run(self, rows: Any) -> Tensor:
@@ -228,8 +262,8 @@ class TestTimeEnsemble(Estimator, nn.Module):
         pictures = isinstance(ready, list) and isinstance(ready[0], Image.Image)
         kind = self.input or ("pil" if pictures else "tensor")
         if kind == "pil":
-            return ready if pictures else to_pil(_stack(ready))
-        batch = _stack(ready)
+            return ready if pictures else to_pil(stacked(ready))
+        batch = stacked(ready)
         if kind == "tensor":
             like = self._like()
             return batch if like is None else batch.to(like.device, like.dtype)
@@ -251,44 +285,11 @@ def _one_of(name: str, value: str, allowed: Any) -> None:
         raise ConfigError(f"{name}={value!r} is not known; choose from {', '.join(allowed)}")
 
 
-def _checked(images: Any) -> Tensor | list[Image.Image]:
-    """A batch of floats in [0, 1], or upright RGB pictures, as the views are."""
-    images = [images] if isinstance(images, Image.Image | str | PathLike) else images
-    if isinstance(images, np.ndarray):
-        if images.ndim == 4 and images.shape[-1] == 3:
-            images = to_floats(torch.from_numpy(np.ascontiguousarray(images))).permute(0, 3, 1, 2)
-        elif images.ndim == 1:
-            images = list(images)  # of paths or pictures, as cross-validation cuts them
-    if (
-        isinstance(images, list | tuple)
-        and images
-        and all(isinstance(i, Image.Image | str | PathLike) for i in images)
-    ):
-        return [load_image(i) for i in images]
-    if not isinstance(images, Tensor) or len(images) == 0:
-        shape = f" {tuple(images.shape)}" if isinstance(images, Tensor | np.ndarray) else ""
-        raise ConfigError(
-            "feed a (B, 3, H, W) tensor, a (B, H, W, 3) array, a PIL image or a path, or a list of those, not "
-            f"a {type(images).__name__.lower()}{shape}"
-        )
-    check_batch(images)
-    return images
-
-
 def _name(model: Any) -> str:
     """A function's name or an object's own words, in one line."""
     return str(getattr(model, "__name__", None) or " ".join(repr(model).split()))
 
 
-def _stack(ready: Any) -> Tensor:
-    """One tensor from a tensor, an array, or a list of images, arrays or tensors of equal shape."""
-    if not isinstance(ready, list):
-        return torch.as_tensor(ready)
-    parts = [to_tensor(p) if isinstance(p, Image.Image) else torch.as_tensor(p) for p in ready]
-    shapes = sorted({tuple(p.shape) for p in parts})
-    if len(shapes) > 1:
-        raise ConfigError(
-            f"images of different shapes cannot share a batch: {', '.join(map(str, shapes[:4]))}; give "
-            "preprocess= a function that brings each PIL image to one size"
-        )
-    return torch.stack(parts)
+def _flat(views: Any) -> Any:
+    """The views of all images in one row."""
+    return views.flatten(0, 1) if isinstance(views, Tensor) else [view for own in views for view in own]

@@ -15,6 +15,7 @@ from torch import Tensor
 from onesdaug.common.progress import partly, progress
 from onesdaug.ensemble.combine import shares
 from onesdaug.ensemble.select import margins as margins_of
+from onesdaug.ensemble.select import stops
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.episodes import (
@@ -62,6 +63,7 @@ class Result:
     gain: Paired | None  # against the baseline, on the same episodes
     episodes: dict[str, int | str]
     baseline: bool = False
+    drawn: float = 0.0  # views per query that were needed
 
 
 class EpisodeFeatures:
@@ -75,23 +77,18 @@ class EpisodeFeatures:
         self.episodes, self.oracle, self.weight = episodes, oracle, use.original_weight
         support, query = (0, 0) if oracle else (use.support, use.query)
         self.support_table = use.table(bank, support)
-        self.query_table = self.support_table if query == support else use.table(bank, query)
+        self.looks, self.threshold = (query,) if oracle else use.looks, use.threshold
+        self.query_tables = [self.support_table if n == support else use.table(bank, n) for n in self.looks]
         self.row_bytes = 4 * bank.dim * (1 + (max(use.support, use.query) if oracle else 0))  # gathered per image
-        self.threshold = use.threshold
-        self.plain_table = use.table(bank, 0) if use.threshold is not None else None
 
     def support(self, chunk: slice) -> Tensor:
         images = _rows(self.support_table, self.episodes.support[chunk])
         return images if self.oracle is None else self._combine(images, self.oracle.support[chunk])
 
-    def query(self, chunk: slice) -> Tensor:
-        images = _rows(self.query_table, self.episodes.query[chunk].flatten(1))
+    def query(self, chunk: slice, look: int = -1) -> Tensor:
+        """With all their views, or those of an earlier look."""
+        images = _rows(self.query_tables[look], self.episodes.query[chunk].flatten(1))
         return images if self.oracle is None else self._combine(images, self.oracle.query[chunk].flatten(1, 2))
-
-    def plain_query(self, chunk: slice) -> Tensor:
-        """The queries without their views."""
-        assert self.plain_table is not None
-        return _rows(self.plain_table, self.episodes.query[chunk].flatten(1))
 
     def _combine(self, originals: Tensor, views: Tensor) -> Tensor:
         own, *others = shares(views.shape[-1], self.weight)
@@ -105,8 +102,11 @@ def features_for(bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Episode
         raise ConfigError(f"{use.support} and {use.query} views asked for, the bank has {bank.k} per image")
     views = None
     if bank.oracle:
-        if use.select != "all":
-            raise ConfigError("oracle views are drawn anew for every episode, so none is selected: leave --select out")
+        if use.select != "all" or use.auto:
+            raise ConfigError(
+                "oracle views are drawn anew for every episode, so none is selected and none left out: leave --select "
+                "and --k auto out"
+            )
         views = sample_oracle_views(episodes, bank.labels, use.support, use.query)
         check_oracle_views(episodes, views, bank.labels)
     return EpisodeFeatures(bank, episodes, use, views)
@@ -116,12 +116,19 @@ def accuracies(
     head: Head | Callable[[Tensor, Tensor], Any], features: EpisodeFeatures, episodes: Episodes
 ) -> NDArray[np.float64]:
     """The share of right answers in each episode: (E,)."""
-    shares: NDArray[np.float64] = right_answers(as_head(head), features, episodes).sum(1) / episodes.targets.numel()
-    return shares
+    return _shares(head, features, episodes)[0]
 
 
-def right_answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> NDArray[np.float64]:
-    """How many queries of each class of each episode are answered right: (E, N). A few episodes at a time.
+def _shares(
+    head: Head | Callable[[Tensor, Tensor], Any], features: EpisodeFeatures, episodes: Episodes
+) -> tuple[NDArray[np.float64], float]:
+    right, drawn = answers(as_head(head), features, episodes)
+    shares: NDArray[np.float64] = right.sum(1) / episodes.targets.numel()
+    return shares, drawn
+
+
+def answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> tuple[NDArray[np.float64], float]:
+    """How many queries of each class of each episode are answered right, (E, N), and how many views a query takes.
 
     One chunk per thread rather than all threads on one chunk: the operations are too small to be worth a barrier
     each, and on a busy machine the barriers cost several times the arithmetic.
@@ -131,12 +138,14 @@ def right_answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> 
     step = max(1, CHUNK_BYTES // (features.row_bytes * way * (shot + queries)))
     targets = episodes.targets
     right = torch.empty(len(episodes), way, dtype=torch.int64)
+    drawn = torch.empty(len(episodes), dtype=torch.float64)
 
     def score(start: int) -> None:
         chunk = slice(start, start + step)
         with torch.inference_mode():
-            answers = _answers(head, features, chunk)
-            right[chunk] = (answers == targets).view(-1, way, queries).sum(-1)
+            found, views = _answers(head, features, chunk)
+            right[chunk] = (found == targets).view(-1, way, queries).sum(-1)
+            drawn[chunk] = views.double().mean(-1)
 
     threads = torch.get_num_threads()
     try:
@@ -145,21 +154,24 @@ def right_answers(head: Head, features: EpisodeFeatures, episodes: Episodes) -> 
                 partly(step / len(episodes))
     finally:
         torch.set_num_threads(threads)
-    return right.double().numpy()
+    return right.double().numpy(), float(drawn.mean())
 
 
-def _answers(head: Head, features: EpisodeFeatures, chunk: slice) -> Tensor:
-    support = features.support(chunk)
-    with_views = head.predict(support, features.query(chunk))
-    if features.threshold is None:
-        return with_views
-    alone = head(support, features.plain_query(chunk))
-    return torch.where(margins_of(alone) > features.threshold, alone.argmax(-1), with_views)
+def _answers(head: Head, features: EpisodeFeatures, chunk: slice) -> tuple[Tensor, Tensor]:
+    """The class that each query is taken for, and how many views that took."""
+    support, count = features.support(chunk), torch.tensor(features.looks)
+    if len(count) == 1:
+        found = head.predict(support, features.query(chunk))
+        return found, count.expand(found.shape)
+    looks = [head(support, features.query(chunk, look)) for look in range(len(count))]
+    last = stops(looks, features.threshold)
+    best = torch.stack([look.argmax(-1) for look in looks])
+    return best.gather(0, last[None])[0], count[last]
 
 
 def margins(head: Head, bank: FeatureBank, episodes: Episodes, use: ViewUse) -> Tensor:
     """How sure the head is of each query without views, with those of the support in place: (E, N·Q)."""
-    features = features_for(bank, episodes, replace(use, query=0, threshold=None))
+    features = features_for(bank, episodes, replace(use, query=0, threshold=None, auto=False))
     step = max(1, CHUNK_BYTES // (features.row_bytes * episodes.targets.numel()))
     head.eval()
     with torch.inference_mode():
@@ -205,9 +217,9 @@ def evaluate(
             results.append(Result(task, original, mean_ci(scores), None, recipe, baseline=True))
             bar.advance()
             for use in uses:
-                mine = accuracies(head, features_for(bank, episodes, use), episodes)
+                mine, drawn = _shares(head, features_for(bank, episodes, use), episodes)
                 gain = paired(mine, scores) if len(episodes) > 1 else None
-                results.append(Result(task, use, mean_ci(mine), gain, recipe))
+                results.append(Result(task, use, mean_ci(mine), gain, recipe, drawn=drawn))
                 bar.advance()
     return results
 

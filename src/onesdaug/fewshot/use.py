@@ -26,6 +26,14 @@ class ViewUse:
     threshold: Annotated[
         float | None, "Views only for queries that the original decides by at most this margin (0 to 1)"
     ] = None
+    auto: bool = False  # queries get views one at a time until their answer is settled (`ensemble.select`)
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """With how many views a query is looked at, one after the other."""
+        if self.auto:
+            return tuple(range(self.query + 1))
+        return (self.query,) if self.threshold is None or not self.query else (0, self.query)
 
     def table(self, bank: FeatureBank, views: int) -> Tensor:
         """The feature that stands for each image with so many of its views: (N, d)."""

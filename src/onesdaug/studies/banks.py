@@ -52,7 +52,15 @@ def requests(study: FeatureStudy, context: StudyContext) -> list[BankRequest]:
     """Every feature bank the study looks at."""
     first = context.settings.seed
     return [
-        BankRequest(data, classifier, study.row_on(row, data, generator), generator, k, first + number)
+        # tuned settings stand in the place of those the study has for a benchmark; a row's own have the last word
+        BankRequest(
+            data,
+            classifier,
+            row if context.tuned else study.row_on(row, data, generator),
+            generator,
+            k,
+            first + number,
+        )
         for data in study.data
         for classifier in study.classifiers
         if data in classifier.encoder

@@ -14,6 +14,7 @@ import torch
 
 from onesdaug.augment.config import AugmentConfig, preset
 from onesdaug.augment.operator import Augmenter, default_preset
+from onesdaug.augment.tuned import Tuned
 from onesdaug.common.devices import pick_device
 from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
@@ -55,6 +56,7 @@ class StudyContext:
     def __post_init__(self) -> None:
         self.device = pick_device(self.settings.device)
         self.root = data_root(self.settings.root)
+        self.tuned = None if self.settings.preset is None else Tuned.read(self.settings.preset)
 
     @cached_property
     def banks(self) -> FeatureBanks:
@@ -175,6 +177,8 @@ class StudyContext:
                     ),
                 )
         loaded = self._generators[key]
+        if config is None and self.tuned is not None:
+            config = self.tuned.settings()
         return loaded if config is None else loaded.with_config(config)
 
     def _once(self, what: str, get: Callable[[], Any]) -> Any:
@@ -190,7 +194,9 @@ class StudyContext:
             raise Missing(self._missing[what]) from error
 
     def generators_of(self, study: Study) -> tuple[str, ...]:
-        return study.generators if self.settings.generators is None else self.settings.generators
+        if self.settings.generators is not None:
+            return self.settings.generators
+        return study.generators if self.tuned is None else (self.tuned.source,)
 
     def generators_here(self, study: Study) -> tuple[list[str], list[str]]:
         """Those that are there, loaded, and one line for each that is not."""
@@ -205,9 +211,12 @@ class StudyContext:
         return found, problems
 
     def config(self, row: ViewRow, generator: str) -> AugmentConfig:
-        """A row's settings: the generator's preset and what the row changes of it (`shape = false`: no tweak)."""
+        """A row's settings: the generator's preset, or the tuned ones, and what the row changes of them.
+
+        `shape = false`: no tweak.
+        """
         changes = {name: None if value is False and name == "shape" else value for name, value in row.config.items()}
-        return preset(default_preset(generator), **changes)
+        return preset(default_preset(generator), **changes) if self.tuned is None else self.tuned.settings(**changes)
 
     def views(self, row: ViewRow, generator: str = "") -> Views | str:
         if row.views == "oracle":

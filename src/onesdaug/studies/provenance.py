@@ -66,7 +66,7 @@ def _of_rows(study: FeatureStudy, context: StudyContext, generator: str, data: M
             found[f"{name}, {row.label}"] = context.augmenter(generator, loading=row.generator).fingerprint
         except Missing:
             continue
-    for place in study.settings:
+    for place in study.settings if context.tuned is None else ():
         if Path(place).name in data and name in study.settings[place]:
             row = study.row_on(ViewRow(id="", label="", views="generated"), place, generator)
             found[f"{name}, {Path(place).name}"] = settings_line(context.config(row, generator).model_dump())

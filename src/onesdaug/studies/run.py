@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from onesdaug.common.progress import track
-from onesdaug.errors import OnesdaugError
+from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import kind_named
@@ -34,6 +34,8 @@ def run(names: Sequence[str], settings: Settings, output: Path, command: str, ta
     began = time.perf_counter()
     studies = [(study, kind_named(study.kind)) for study in map(load_study, dict.fromkeys(names))]
     context = StudyContext(settings)
+    if others := [study.name for study, _ in studies if context.tuned and not isinstance(study, FeatureStudy)]:
+        raise ConfigError(f"--preset is for studies of accuracy; {', '.join(others)} has settings of its own")
     made: list[tuple[StudyResult, Path | None]] = []
     failures: list[str] = []
     context.banks.make([request for study, kind in studies for request in kind.banks(study, context)])

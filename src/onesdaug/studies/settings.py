@@ -25,6 +25,10 @@ class Settings:
         tuple[str, ...] | None,
         Field(description=f"{GENERATORS.choices()}; may be repeated (else the study's)"),
     ] = None
+    preset: Annotated[
+        Path | None,
+        Field(description="A file of `onesdaug tune`: its generator (else --model) with the settings it chose"),
+    ] = None
     split: Annotated[Literal["train", "val", "test"], Field(description="test, or val for choosing settings")] = "test"
     per_class: PerClass = None
     episodes: Annotated[int | None, Field(ge=2, description="Episodes per number (else the study's)")] = None

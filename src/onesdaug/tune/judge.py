@@ -1,7 +1,7 @@
 """How good a way of using views is, for every class (few-shot) or image (a classifier), and who may see whom.
 
-Units are classes or images; each partition puts them into folds. What is chosen for a fold has never seen its units,
-so that the gain measured there is one to expect on units that nobody chose for (`choose`).
+Units are classes, halves of classes, or images; each partition puts them into folds. What is chosen for a fold has
+never seen its units, so that the gain measured there is one to expect on units that nobody chose for (`choose`).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from onesdaug.ensemble.combine import COMBINE, view_weights
-from onesdaug.ensemble.select import kept_views
+from onesdaug.ensemble.select import kept_views, stops
 from onesdaug.ensemble.select import margins as margins_of
 from onesdaug.errors import DataError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.episodes import Episodes, sample_episodes
-from onesdaug.fewshot.evaluate import ViewUse, features_for, margins, right_answers
+from onesdaug.fewshot.evaluate import ViewUse, answers, features_for, margins
 from onesdaug.fewshot.heads import Head
 from onesdaug.statistics import Paired, interval, relative_gain
 
@@ -40,7 +40,11 @@ class Judge(ABC):
     alone: bool  # whether units are independent of each other; classes of an episode compete, their folds do not
 
     @abstractmethod
-    def score(self, bank: FeatureBank, use: ViewUse) -> Floats: ...
+    def judge(self, bank: FeatureBank, use: ViewUse) -> tuple[Floats, float]:
+        """The accuracies, and how many views a query (an image) takes on average."""
+
+    def score(self, bank: FeatureBank, use: ViewUse) -> Floats:
+        return self.judge(bank, use)[0]
 
     @abstractmethod
     def margins(self, bank: FeatureBank, use: ViewUse) -> Floats:
@@ -55,8 +59,23 @@ class Judge(ABC):
         return max(scored, key=lambda pair: pair[1].mean())
 
 
+def images_needed(shot: int, classes: int) -> int:
+    """Images of each class for tuning: those of an episode; twice as many where classes are too few to be grouped."""
+    return (shot + 1) * _parts(classes)
+
+
+def _parts(classes: int) -> int:
+    """Into how many parts each class's images are cut: fewer than four classes make no two groups of classes."""
+    if classes < FEWEST:
+        raise DataError(f"few-shot tuning needs at least {FEWEST} classes, there is {classes}: a folder for each")
+    return 1 if classes >= 2 * FEWEST else 2
+
+
 class ClassJudge(Judge):
-    """Few-shot episodes inside groups of classes: a fold is a group, and its episodes are nobody else's."""
+    """Few-shot episodes inside groups of classes: a fold is a group, and its episodes are nobody else's.
+
+    With fewer than four classes a fold is one half of every class's images.
+    """
 
     lengths, alone = (False, True), False
 
@@ -64,37 +83,41 @@ class ClassJudge(Judge):
         self, labels: Tensor, head: Head, shot: int, way: int = 5, episodes: int = EPISODES, seed: int = 0
     ) -> None:
         sizes = np.bincount(labels.numpy())
-        classes, spare = len(sizes), int(sizes.min()) - shot
-        self.way = min(way, classes // 2)
-        if self.way < FEWEST or spare < 1:
+        classes, smallest = len(sizes), int(sizes.min())
+        if smallest < images_needed(shot, classes):
             raise DataError(
-                f"{shot}-shot tuning needs at least {2 * FEWEST} classes with more than {shot} images each; "
-                f"there are {classes}, the smallest with {sizes.min()}"
+                f"{shot}-shot tuning needs at least {2 * FEWEST} classes of {images_needed(shot, 2 * FEWEST)} images, "
+                f"or {FEWEST} of {images_needed(shot, FEWEST)}; there are {classes}, the smallest with {smallest}"
             )
-        self.name, self.head = f"{shot}-shot", head
-        support, query = [], []
-        self.folds = np.empty((PARTITIONS, classes), dtype=np.int64)
+        parts = _parts(classes)
+        self.name, self.head, self.way = f"{shot}-shot", head, min(way, classes // 2) if parts == 1 else classes
+        queries = min(QUERIES, smallest // parts - shot)
+        support, query, units = [], [], []
+        self.folds = np.empty((PARTITIONS, classes * parts), dtype=np.int64)
         rng = np.random.default_rng(seed)  # whatever the shot: the same folds, so that one choice can serve all
         for partition in range(PARTITIONS):
-            # groups of `way` classes or a few more, none smaller
-            for number, group in enumerate(np.array_split(rng.permutation(classes), classes // self.way)):
+            unit = labels.numpy() + classes * (_spread(labels, parts, rng) if parts > 1 else 0)
+            whole = rng.permutation(classes) if parts == 1 else np.arange(classes * parts)
+            # groups of `way` classes or a few more, none smaller; or the halves of all classes
+            for number, group in enumerate(np.array_split(whole, len(whole) // self.way)):
                 self.folds[partition, group] = number
-                rows = torch.from_numpy(np.flatnonzero(np.isin(labels.numpy(), group)))
+                rows = torch.from_numpy(np.flatnonzero(np.isin(unit, group)))
                 own = seed + 1000 * partition + number
-                drawn = sample_episodes(labels[rows], self.way, shot, min(QUERIES, spare), episodes, own)
+                drawn = sample_episodes(labels[rows], self.way, shot, queries, episodes, own)
                 support.append(rows[drawn.support])
                 query.append(rows[drawn.query])
+                units.append(unit[support[-1][:, :, 0].numpy()])
         self.episodes = Episodes(torch.cat(support), torch.cat(query), seed)
-        self.classes = labels[self.episodes.support[:, :, 0]].numpy()  # (E, N)
+        self.units = np.concatenate(units)  # (E, N)
         self.partition = np.repeat(np.arange(PARTITIONS), len(self.episodes) // PARTITIONS)
 
-    def score(self, bank: FeatureBank, use: ViewUse) -> Floats:
-        right = right_answers(self.head, features_for(bank, self.episodes, use), self.episodes)
-        place = np.broadcast_to(self.partition[:, None], self.classes.shape), self.classes
+    def judge(self, bank: FeatureBank, use: ViewUse) -> tuple[Floats, float]:
+        right, drawn = answers(self.head, features_for(bank, self.episodes, use), self.episodes)
+        place = np.broadcast_to(self.partition[:, None], self.units.shape), self.units
         total, count = np.zeros(self.folds.shape), np.zeros(self.folds.shape)
         np.add.at(total, place, right)
         np.add.at(count, place, self.episodes.query.shape[2])
-        return np.divide(total, count, where=count > 0, out=np.zeros_like(total))
+        return np.divide(total, count, where=count > 0, out=np.zeros_like(total)), drawn
 
     def margins(self, bank: FeatureBank, use: ViewUse) -> Floats:
         return margins(self.head, bank, self.episodes, use).flatten().double().numpy()
@@ -109,22 +132,30 @@ class ImageJudge(Judge):
         self.name, self.labels, self.combine = "classifier", labels, combine
         rng = np.random.default_rng(seed)
         self.folds = np.empty((PARTITIONS, len(labels)), dtype=np.int64)
-        for row in self.folds:  # every class is spread evenly over the folds
-            order = np.lexsort((rng.random(len(labels)), labels.numpy()))
-            row[order] = np.arange(len(labels)) % folds
+        for row in self.folds:
+            row[:] = _spread(labels, folds, rng)
 
-    def score(self, bank: FeatureBank, use: ViewUse) -> Floats:
-        outputs = bank.features[:, : 1 + use.query].float()
+    def judge(self, bank: FeatureBank, use: ViewUse) -> tuple[Floats, float]:
+        looks = [self._look(bank.features[:, : 1 + views].float(), use) for views in use.looks]
+        last = stops(looks, use.threshold)
+        best = torch.stack([look.argmax(-1) for look in looks]).gather(0, last[None])[0]
+        right = (best == self.labels).double().numpy()
+        return np.broadcast_to(right, self.folds.shape), float(torch.tensor(use.looks)[last].double().mean())
+
+    def _look(self, outputs: Tensor, use: ViewUse) -> Tensor:
         weights = view_weights(kept_views(outputs, use.select, use.keep), use.original_weight)
-        answers = COMBINE[self.combine](outputs, weights).argmax(-1)
-        if use.threshold is not None:
-            sure = margins_of(outputs[:, 0]) > use.threshold
-            answers = torch.where(sure, outputs[:, 0].argmax(-1), answers)
-        right = (answers == self.labels).double().numpy()
-        return np.broadcast_to(right, self.folds.shape)
+        return COMBINE[self.combine](outputs, weights)
 
     def margins(self, bank: FeatureBank, use: ViewUse) -> Floats:
         return margins_of(bank.features[:, 0].float()).double().numpy()
+
+
+def _spread(labels: Tensor, folds: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """A random fold for every image; every class is spread evenly over them."""
+    found = np.empty(len(labels), dtype=np.int64)
+    order = np.lexsort((rng.random(len(labels)), labels.numpy()))
+    found[order] = np.arange(len(labels)) % folds
+    return found
 
 
 @dataclass(frozen=True)
@@ -159,9 +190,11 @@ def expected(judge: Judge, gains: Floats, base: Floats) -> Paired:
     """The mean of gains (P, U) with a 95 % interval over what other units of the same kind would give.
 
     Between disjoint folds nothing is shared, so the spread of their means is that of the whole; each partition gives
-    an estimate of it, and their mean is taken.
+    an estimate of it, and their mean is taken. Two folds of images share their classes: then the interval is that of
+    other images of these classes.
     """
     units = gains.shape[1]
+    freedom = units - 1
     if judge.alone:
         variance = gains.mean(0).var(ddof=1) / units
     else:
@@ -170,10 +203,10 @@ def expected(judge: Judge, gains: Floats, base: Floats) -> Paired:
             for row, fold in zip(gains, judge.folds, strict=True)
         ]
         variance = np.mean([np.var(groups, ddof=1) / len(groups) for groups in means])
+        freedom = min(freedom, sum(len(groups) - 1 for groups in means))
     mean, plain = float(gains.mean()), float(base.mean())
-    return Paired(
-        mean, *interval(mean, float(np.sqrt(variance)), units - 1), relative_gain(plain + mean, plain), units
-    )
+    half, p_value = interval(mean, float(np.sqrt(variance)), freedom)
+    return Paired(mean, half, p_value, relative_gain(plain + mean, plain), units)
 
 
 def _best(means: Sequence[Floats]) -> tuple[int, tuple[int | None, ...]]:

@@ -22,7 +22,7 @@ from onesdaug.fewshot.heads import Head
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.provenance import made_now, settings_line
 from onesdaug.tune.candidates import propose
-from onesdaug.tune.judge import ClassJudge, ImageJudge, Judge
+from onesdaug.tune.judge import ClassJudge, ImageJudge, Judge, images_needed
 from onesdaug.tune.search import Found, Search, Trial
 
 LOSS = 0.001  # accuracy that leaving views out may cost
@@ -63,7 +63,7 @@ def tune(
         if head is None:
             return [ImageJudge(labels, seed=wanted.seed)]
         room = int(np.bincount(labels.numpy()).min())
-        fitting = [shot for shot in wanted.shots if shot < room] or [min(wanted.shots)]
+        fitting = [shot for shot in wanted.shots if images_needed(shot, data.n_classes) <= room] or [min(wanted.shots)]
         return [ClassJudge(labels, head, shot, wanted.way, seed=wanted.seed) for shot in fitting]
 
     found = Search(
@@ -75,7 +75,7 @@ def tune(
         k=wanted.k,
         seed=wanted.seed,
         seconds=None if wanted.minutes is None else 60 * wanted.minutes,
-        fewest=4 if head is None else min(wanted.shots) + 1,
+        fewest=4 if head is None else images_needed(min(wanted.shots), data.n_classes),
         most=wanted.most,
         commit=commit(),
     ).run()
@@ -87,6 +87,10 @@ def _result(
 ) -> StudyResult:
     winner = found.finalists[found.choice.source]
     uses = {judge.name: _use(found, task, winner) for task, judge in enumerate(found.judges)}
+    spared = [_spared(found, task, winner, use) for task, use in enumerate(uses.values())]
+    answer = [sentence(found, task, use, winner) for task, use in enumerate(uses.values())]
+    told = zip(uses.items(), spared, strict=True)
+    answer += [_sparing_sentence(name, use, sparing) for (name, use), sparing in told if use is not None]
     config, views = winner.candidate.config, winner.candidate.views.source.views
     tuned = Tuned(
         source=winner.candidate.source,
@@ -113,6 +117,11 @@ def _result(
         f"{len(found.trials)} sources and settings tried; {len(found.finalists)} judged on {found.per_class} "
         "images of each class."
     ]
+    if not found.judges[0].alone and data.n_classes < 4:
+        notes.append(
+            f"With {data.n_classes} classes the choice was made on one half of each class's images and measured on "
+            "the other: the interval is that of other images of these classes, not of other classes."
+        )
     if found.hurried:
         notes.append("The time ran out before the last rung: more minutes may find more.")
     if left := [f"{shot}-shot" for shot in wanted.shots if f"{shot}-shot" not in uses and "classifier" not in uses]:
@@ -127,8 +136,8 @@ def _result(
         made=made,
         details={
             "tuned": tuned.model_dump(mode="json"),
-            "answer": [sentence(found, task, uses[judge.name], winner) for task, judge in enumerate(found.judges)],
-            "tasks": [_task(found, task) for task in range(len(found.judges))],
+            "answer": answer,
+            "tasks": [{**_task(found, task), "spared": spared[task]} for task in range(len(found.judges))],
             "trials": [_trial(trial) for trial in found.trials],
         },
         notes=tuple(notes),
@@ -160,6 +169,35 @@ def _threshold(found: Found, task: int, winner: Trial, use: ViewUse) -> float | 
         if whole - judge.score(bank, replace(use, threshold=threshold)).mean() <= LOSS:
             return threshold
     return None
+
+
+def _spared(found: Found, task: int, winner: Trial, chosen: TunedUse | None) -> dict[str, Any]:
+    """Views that an image takes, and the accuracy it costs, where they are made for the unsure or one at a time."""
+    if chosen is None:
+        return {}
+    judge, bank = found.judges[task], winner.bank(found.per_class)
+    use = ViewUse(chosen.k, chosen.k, **chosen.model_dump(exclude={"k"}))
+    ways = {"always": replace(use, threshold=None), "auto": replace(use, threshold=None, auto=True)}
+    if chosen.threshold is not None:
+        ways |= {"unsure": use, "unsure and auto": replace(use, auto=True)}
+    judged = {name: judge.judge(bank, way) for name, way in ways.items()}
+    whole = judged["always"][0].mean()
+    return {name: {"views": views, "loss": float(whole - scores.mean())} for name, (scores, views) in judged.items()}
+
+
+def _sparing_sentence(name: str, use: TunedUse, spared: dict[str, Any]) -> str:
+    """How many views are needed if they are made one at a time, or only where they pay."""
+
+    def cost(way: str) -> str:
+        return f"({-100 * spared[way]['loss']:+.2f} points)"
+
+    told = f"{name}: one at a time until the answer is settled (k = auto), "
+    told += f"{spared['auto']['views']:.2f} of {use.k} views are drawn {cost('auto')}"
+    if use.threshold is None:
+        return told
+    share, views = spared["unsure"]["views"] / use.k, spared["unsure and auto"]["views"]
+    told += f"; only where the original's margin is at most {use.threshold:.2g}, {share:.0%} of the images need views "
+    return f"{told}{cost('unsure')}; both together, {views:.2f} views {cost('unsure and auto')}"
 
 
 def sentence(found: Found, task: int, use: TunedUse | None, winner: Trial) -> str:

@@ -34,13 +34,14 @@ class Kind(StudyKind[Study]):
     spec = Study
 
     def show(self, result: StudyResult) -> Iterator[Part]:
-        rows: dict[tuple[int, int], list[Cell]] = {}
-        for cell in result.cells:
-            rows.setdefault((cell.shot, cell.accuracy.n), []).append(cell)
+        rows: dict[tuple[int, int], list[tuple[Cell, float]]] = {}
+        known = result.details.get("drawn") or [cell.query for cell in result.cells]  # older files do not count them
+        for cell, views in zip(result.cells, known, strict=True):
+            rows.setdefault((cell.shot, cell.accuracy.n), []).append((cell, views))
         lines = []
         for (shot, episodes), cells in rows.items():
             lines.append(Line(f"{result.details['way']}-way {shot}-shot, {episodes} episodes"))
-            lines += [_line(cell) for cell in cells]
+            lines += [_line(cell, views) for cell, views in cells]
         yield Table(result.title, ("views", "accuracy", "gain", "relative", "p"), tuple(lines))
 
 
@@ -95,9 +96,10 @@ def _mark(cell: Cell) -> str:
     return "traditional" if cell.kind == "traditional" else generator_mark(cell.label)
 
 
-def _line(cell: Cell) -> Line:
-    """Without a gain it is the baseline, or there was a single episode."""
-    name = f"{cell.support} support, {cell.query} query views"
+def _line(cell: Cell, views: float) -> Line:
+    """Without a gain it is the baseline, or there was a single episode; `views`: those that a query took."""
+    queried = str(cell.query) if views == cell.query else f"{views:.2f} of {cell.query}"
+    name = f"{cell.support} support, {queried} query views"
     gain = cell.gain
     if gain is None:
         told = Entry(cell.label) if cell.kind == "baseline" else Entry()
@@ -138,6 +140,7 @@ def to_result(
             "head": dict(head),
             "way": task.way,
             "episodes": [result.episodes for result in results],
+            "drawn": [result.use.query if result.baseline else result.drawn for result in results],
         },
     )
 

@@ -1,0 +1,90 @@
+"""How many views `k="auto"` draws, and what that costs: on the banks of features that lie in artifacts/demo.
+
+    python benchmarks/auto_views.py            # measures, writes results/auto.json and the table of docs/tune.md
+
+Test classes of miniImageNet, 5-way, 15 queries a class; nothing is chosen here: the rule has no number to choose.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from markers import with_tables
+
+from onesdaug.common.files import write_text
+from onesdaug.common.provenance import commit
+from onesdaug.fewshot.bank import FeatureBank
+from onesdaug.fewshot.evaluate import Task, ViewUse, evaluate
+from onesdaug.fewshot.heads import load_head
+
+HERE = Path(__file__).parent
+RESULT, DOCUMENT, NAME = (
+    HERE / "results" / "auto.json",
+    HERE.parent / "docs" / "tune.md",
+    "benchmarks/results/auto.json",
+)
+CLASSIFIERS = {"mini-protonet-convnet": "ProtoNet-ConvNet", "mini-protonet-res12": "ProtoNet-Res12"}
+SOURCES = ("pocket", "pocket-imagenet", "crop-flip")
+WEIGHTS, SHOTS = (0.5, 0.7), (1, 5)
+
+
+def measure(episodes: int) -> list[dict[str, Any]]:
+    rows = []
+    for checkpoint, name in CLASSIFIERS.items():
+        head = load_head(HERE.parent / "artifacts" / "fewshot" / checkpoint)
+        assert head is not None
+        for source in SOURCES:
+            bank = FeatureBank.load(HERE.parent / "artifacts" / "demo" / f"{checkpoint}.{source}.safetensors")
+            for shot in SHOTS:
+                for weight in WEIGHTS:
+                    uses = [ViewUse(bank.k, bank.k, weight, auto=auto) for auto in (False, True)]
+                    none, every, auto = evaluate(bank, head, [Task(shot=shot, episodes=episodes)], uses)
+                    rows.append({
+                        "classifier": name, "views": source, "shot": shot, "weight": weight, "k": bank.k,
+                        "none": none.accuracy.mean, "all": every.accuracy.mean, "auto": auto.accuracy.mean,
+                        "drawn": auto.drawn,
+                    })  # fmt: skip
+                    print(rows[-1], flush=True)
+    return rows
+
+
+def table(stored: dict[str, Any]) -> str:
+    rows = stored["rows"]
+    lines = [
+        "| classifier | views | shots | weight | no views | all 3 | auto | views drawn |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        percent = " | ".join(f"{100 * row[name]:.2f}" for name in ("none", "all"))
+        change = f"{100 * (row['auto'] - row['all']):+.2f}"
+        lines.append(
+            f"| {row['classifier']} | {row['views']} | {row['shot']} | {row['weight']:g} | {percent} | {change} "
+            f"| {row['drawn']:.2f} of {row['k']} |"
+        )
+    saved = [1 - row["drawn"] / row["k"] for row in rows]
+    changes = [100 * (row["auto"] - row["all"]) for row in rows]
+    told = (
+        f"Of the queries' views {100 * min(saved):.0f} to {100 * max(saved):.0f} % are spared, {100 * sum(saved) / len(saved):.0f} % "
+        f"on average; accuracy changes by {min(changes):+.2f} to {max(changes):+.2f} points, {sum(changes) / len(changes):+.2f} on "
+        f"average (demo banks, {stored['episodes']:,} episodes; up where all views hurt):"
+    )
+    return "\n".join([told, "", *lines])
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--episodes", type=int, default=3000)
+    options.add_argument("--document", action="store_true", help="only write the table again, from the stored numbers")
+    given = options.parse_args()
+    if not given.document:
+        stored = {"commit": commit(), "episodes": given.episodes, "rows": measure(given.episodes)}
+        write_text(RESULT, json.dumps(stored, indent=1) + "\n")
+    stored = json.loads(RESULT.read_text())
+    DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), {NAME: table(stored)}))
+
+
+if __name__ == "__main__":
+    main()
