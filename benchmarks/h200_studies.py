@@ -27,7 +27,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-STUDIES = ("headline", "main", "grid", "ablation", "theory", "fine-grained", "transformers")
+STUDIES = ("headline", "tuned", "main", "grid", "ablation", "theory", "fine-grained", "transformers")
 PLAN = "benchmarks/plans/solvers-validation.toml"
 # rows whose numbers are stored: drawn exactly as they were
 STORED = {"crop-flip", "generated", "full", "weight-0.3", "no-condition", "no-tweak", "shape", "oracle",
@@ -47,7 +47,8 @@ def prepare(data: Path, carry: Path) -> None:
     subprocess.run([*pip, "--only-binary=:all:", "-d", str(carry / "1" / "wheels"), *wanted], check=True)
     parcels: dict[str, list[tuple[Path, str]]] = {
         "1": [(ROOT / "src", "repo/src"), (ROOT / "benchmarks", "repo/benchmarks"),
-              (ROOT / "packages", "repo/packages"), (data / "miniimagenet" / "val.zip", "data/miniimagenet/val.zip")],
+              (ROOT / "packages", "repo/packages"), (data / "miniimagenet" / "val.zip", "data/miniimagenet/val.zip"),
+              (data / "cub" / "val.zip", "data/cub/val.zip")],
         "2": [(ROOT / "src/onesdaug/weights", "repo/src/onesdaug/weights"),
               (_imagenet(ROOT), str(_imagenet(Path("repo"))))],
         "3": [(data / "miniimagenet" / "test.zip", "data/miniimagenet/test.zip"),
@@ -110,8 +111,8 @@ def make_banks(studies: list[str], compiled: bool) -> None:
     """The banks of the studies; of the stored rows where nothing is compiled, of all others where it is."""
     from onesdaug.common.progress import shown
     from onesdaug.common.provenance import commit
-    from onesdaug.studies.banks import requests
     from onesdaug.studies.context import StudyContext
+    from onesdaug.studies.kind import kind_named
     from onesdaug.studies.settings import Settings
     from onesdaug.studies.spec import load_study
 
@@ -125,8 +126,8 @@ def make_banks(studies: list[str], compiled: bool) -> None:
             commit=commit(),
         )
     )
-    wants = [want for name in studies for want in requests(load_study(name), context)]
-    stored = [want for want in wants if want.row.id in STORED and want.seed == 0]
+    wants = [want for study in map(load_study, studies) for want in kind_named(study.kind).banks(study, context)]
+    stored = [want for want in wants if want.row.id in STORED and want.seed == 0 and not want.split]
     with shown(timed=True):
         context.banks.make([want for want in wants if want not in stored] if compiled else stored)
 

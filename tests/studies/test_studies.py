@@ -13,6 +13,10 @@ import pytest
 from onesdaug import Augmenter
 from onesdaug.augment.config import preset
 from onesdaug.errors import ConfigError
+from onesdaug.studies.banks import requests, to_choose_from
+from onesdaug.studies.context import StudyContext
+from onesdaug.studies.document import markdown
+from onesdaug.studies.kinds.fewshot.tuned import tuned_rows
 from onesdaug.studies.run import run
 from onesdaug.studies.spec import load_study
 from tests.studies.world import CLASSES, IMAGES, World, check_cells, only
@@ -28,11 +32,16 @@ def test_main(world: World, tmp_path: Path) -> None:
     }
     assert result.made.classifiers[f"{names[1]}, miniimagenet"].endswith("scored by Euclidean distance")
     generated = [c for c in result.cells if c.kind == "generative"]
-    assert {(c.support, c.query) for c in generated} == {(1, 1), (2, 2), (3, 3)}
+    assert {(c.support, c.query) for c in generated if not c.row.startswith(("self", "tuned"))} == {
+        (1, 1), (2, 2), (3, 3)
+    }  # fmt: skip
     assert {c.generator for c in generated} == {"tiny"}
     assert {(c.row, c.noise_level, c.label) for c in generated} == {
         ("generated", 0.85, "1S-DAug"),
         ("paper-point", 0.7, "1S-DAug"),
+        ("self", 0.85, "self"),
+        ("tuned", None, "tuned"),
+        ("tuned-sparing", None, "tuned, views until settled"),
     }
     beside = {c.classifier: c.paper for c in generated if (c.row, c.shot, c.support) == ("paper-point", 1, 3)}
     assert {name: paper and (paper.value, paper.ci95) for name, paper in beside.items()} == {
@@ -48,6 +57,42 @@ def test_main(world: World, tmp_path: Path) -> None:
     assert "not a copy known here" in result.made.data["miniimagenet"]
     assert len(result.claims) == 5 and all(claim.instances for claim in result.claims)
     assert result.made.commit == "abc" and "views and features" in result.made.seconds
+
+
+def test_tuned_rows_are_chosen_on_validation_classes(world: World, tmp_path: Path) -> None:
+    """What was chosen is told with what it promised; where views do not gain there, they are not used here."""
+    result = only(run(["tuned"], world.settings(), tmp_path, ""))
+    check_cells(result)
+    told = result.details["tuned"]
+    assert {(one["data"], one["shot"], one["row"]) for one in told} == {
+        (data, shot, row)
+        for data in ("miniimagenet", "cub")
+        for shot in (1, 5)
+        for row in ("tuned", "tuned, views until settled")
+    }
+    for one in told:
+        (cell,) = [
+            c for c in result.cells
+            if (c.data, c.classifier, c.shot, c.label) == (one["data"], one["classifier"], one["shot"], one["row"])
+        ]  # fmt: skip
+        assert cell.gain is not None and cell.gain.difference == one["gain"]["difference"]
+        worth = one["expected"]["difference"] - one["expected"]["ci95"] > 0
+        assert (one["use"] is not None) == worth and (one["settings"] == "no views") == (not worth)
+        if not worth:
+            assert cell.gain.difference == 0 and one["views"] == 0
+        elif one["row"] == "tuned":
+            assert one["views"] == 3
+        else:
+            assert one["views"] <= 3
+    assert "at most 120 of each" in result.made.data["miniimagenet, val"]
+    text = markdown([result])
+    assert "Tuned on validation classes" in text and "expected, points" in text
+
+
+def test_nothing_is_tuned_where_the_run_is_on_validation_classes(world: World) -> None:
+    study, context = load_study("tuned"), StudyContext(world.settings(split="val"))
+    assert not to_choose_from(study, context) and to_choose_from(study, StudyContext(world.settings()))
+    assert not list(tuned_rows(study, context, 1, [[one] for one in requests(study, context)]))
 
 
 def test_fine_grained(world: World, tmp_path: Path) -> None:
@@ -70,7 +115,7 @@ def test_transformers(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(efficientnet, "load_efficientnet", absent)
     tiny = {name: str(save_vision(tmp_path / name, name.split("-")[0])) for name in ("vit-small", "swin-tiny")}
     monkeypatch.setattr(hub, "ALIASES", tiny)
-    settings = world.settings(tmp_path / "work", per_class=17)
+    settings = world.settings(tmp_path / "work", per_class=20)
     result = only(run(["transformers"], settings, tmp_path, ""))
     check_cells(result)
     assert {c.classifier for c in result.cells} == {"ViT-Small", "Swin-Tiny"}

@@ -60,13 +60,13 @@ class World:
         return replace(plain, **changes)  # type: ignore[arg-type]
 
 
-def _benchmark(folder: Path, seed: int) -> None:
+def _benchmark(folder: Path, seed: int, images: int = IMAGES) -> None:
     """Classes are colours with some noise: easy enough that accuracy is above chance without training."""
     rng = np.random.default_rng(seed)
     for label in range(CLASSES):
         colour = np.asarray(make_image(100 * seed + label, (84, 84)), dtype=np.float64)
         (folder / f"class{label}").mkdir(parents=True)
-        for number in range(IMAGES):
+        for number in range(images):
             pixels = np.clip(colour + rng.normal(0, 60, (1, 1, 3)) + rng.normal(0, 25, (84, 84, 3)), 0, 255)
             Image.fromarray(pixels.astype(np.uint8)).save(folder / f"class{label}" / f"{number:02d}.png")
 
@@ -94,6 +94,7 @@ def make_world(base: Path) -> World:
 
     for seed, name in enumerate(("miniimagenet", "cub"), start=1):
         _benchmark(base / "data" / name / "test", seed)
+        _benchmark(base / "data" / name / "val", 10 + seed, images=7)  # five shots and a query or two
     names = ("mini-protonet-res12", "mini-feat-res12", "cub-protonet-convnet", "cub-feat-convnet")
     _checkpoints(base / "checkpoints", names)
     pictures = np.stack([np.asarray(make_image(i, (84, 84))) for i in range(8)])

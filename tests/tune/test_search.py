@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from onesdaug.analysis.choice import ClassJudge, ImageJudge, Judge, uses
 from onesdaug.augment.source import ViewSource
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.base import Encoder
@@ -20,8 +21,7 @@ from onesdaug.errors import DataError
 from onesdaug.fewshot.evaluate import ViewUse
 from onesdaug.fewshot.heads import build_head
 from onesdaug.fewshot.views import Views
-from onesdaug.tune.candidates import Candidate, uses
-from onesdaug.tune.judge import ClassJudge, ImageJudge, Judge
+from onesdaug.tune.candidates import Candidate
 from onesdaug.tune.search import Found, Search, rung_sizes
 
 CLASSES, IMAGES, SIDE = 20, 12, 8

@@ -116,12 +116,13 @@ def accuracies(
     head: Head | Callable[[Tensor, Tensor], Any], features: EpisodeFeatures, episodes: Episodes
 ) -> NDArray[np.float64]:
     """The share of right answers in each episode: (E,)."""
-    return _shares(head, features, episodes)[0]
+    return scored(head, features, episodes)[0]
 
 
-def _shares(
+def scored(
     head: Head | Callable[[Tensor, Tensor], Any], features: EpisodeFeatures, episodes: Episodes
 ) -> tuple[NDArray[np.float64], float]:
+    """The same, and how many views a query takes on average."""
     right, drawn = answers(as_head(head), features, episodes)
     shares: NDArray[np.float64] = right.sum(1) / episodes.targets.numel()
     return shares, drawn
@@ -217,7 +218,7 @@ def evaluate(
             results.append(Result(task, original, mean_ci(scores), None, recipe, baseline=True))
             bar.advance()
             for use in uses:
-                mine, drawn = _shares(head, features_for(bank, episodes, use), episodes)
+                mine, drawn = scored(head, features_for(bank, episodes, use), episodes)
                 gain = paired(mine, scores) if len(episodes) > 1 else None
                 results.append(Result(task, use, mean_ci(mine), gain, recipe, drawn=drawn))
                 bar.advance()

@@ -32,8 +32,8 @@ from onesdaug.report.table import Table
 SCHEMA = 1
 # of the paper
 ORDER = (
-    "headline", "main", "fine-grained", "transformers", "pope", "grid", "ablation", "efficiency", "qualitative",
-    "theory",
+    "headline", "tuned", "main", "fine-grained", "transformers", "pope", "grid", "ablation", "efficiency",
+    "qualitative", "theory",
 )  # fmt: skip
 _KIND_OF_PART = {
     "theory": "theory",

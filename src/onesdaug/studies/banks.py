@@ -25,14 +25,21 @@ from onesdaug.encoders.checkpoint import weights_fingerprint
 from onesdaug.errors import DataError
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.embed import FRAME, embed_all
-from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for
+from onesdaug.fewshot.evaluate import Task, ViewUse, features_for, scored
 from onesdaug.fewshot.heads.base import FunctionHead, Head
 from onesdaug.studies.context import Missing, StudyContext
-from onesdaug.studies.spec import BY_GENERATOR, SAME_FOR_ALL_SEEDS, TUNED, Classifier, FeatureStudy, ViewRow
+from onesdaug.studies.spec import (
+    BY_GENERATOR,
+    SAME_FOR_ALL_SEEDS,
+    TUNED,
+    VALIDATION,
+    Classifier,
+    FeatureStudy,
+    ViewRow,
+)
 
 CHUNK = {"cpu": 64}  # images embedded at once; a GPU takes more
 GPU_CHUNK = 1024
-VALIDATION = "val"
 
 
 @dataclass(frozen=True)
@@ -100,7 +107,8 @@ class FeatureBanks:
         return self._paths[key]
 
     def _path(self, request: BankRequest) -> Path:
-        data = self.context.data_mark(request.data, request.split)  # first: without images, what else is missing does not matter
+        # first: without images, what else is missing does not matter
+        data = self.context.data_mark(request.data, request.split)
         about = self._about(request)
         encoder, _ = self.context.classifier(request.classifier, request.data)
         views = self.context.views(request.row, request.generator)
@@ -194,7 +202,11 @@ class FeatureBanks:
         return self._banks[path]
 
     def scores(self, request: BankRequest, task: Task, use: ViewUse) -> NDArray[np.float64]:
-        """The accuracy of every episode, kept as a small file."""
+        """The accuracy of every episode."""
+        return self.scored(request, task, use)[0]
+
+    def scored(self, request: BankRequest, task: Task, use: ViewUse) -> tuple[NDArray[np.float64], float]:
+        """The same and the number of views that a query takes on average, kept as a small file."""
         path = self.path(request)
         _, head = self.context.classifier(request.classifier, request.data)
         what = [path.name, _head_mark(head), vars(task), vars(use)]
@@ -202,18 +214,18 @@ class FeatureBanks:
         file = self.settings.work / "scores" / f"{digest}.npy"
         if file.is_file():
             try:
-                stored: NDArray[np.float64] = np.load(file)
-                return stored
+                *values, views = np.load(file)
+                return np.array(values), float(views)
             except (ValueError, EOFError, OSError):
                 pass  # torn by a kill: made again
         with self.context.timed("episodes"):
             bank = self.at(path)
             episodes = task.sample(bank.labels)
             with calling(f"head {request.classifier.head}", head):
-                values = accuracies(head, features_for(bank, episodes, use), episodes)
+                accuracies, taken = scored(head, features_for(bank, episodes, use), episodes)
         with whole_file(file) as temporary, temporary.open("wb") as handle:
-            np.save(handle, values)
-        return values
+            np.save(handle, np.append(accuracies, taken))
+        return accuracies, taken
 
     def missing(self, requested: Sequence[BankRequest]) -> tuple[str, ...]:
         """One line for everything these banks could not have, each once."""

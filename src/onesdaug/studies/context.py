@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from onesdaug.studies.banks import FeatureBanks
 
 RELEASED = Loading()
-TUNED_ON = 200  # images of each validation class, at most, that rows are tuned on
+TUNED_ON = 120  # images of each validation class, at most, that rows are tuned on
 
 
 class Missing(OnesdaugError):
@@ -110,7 +110,7 @@ class StudyContext:
         raise Missing(f"{name}: neither a known benchmark ({', '.join(BENCHMARKS)}) nor a folder")
 
     def _per_class(self, split: str) -> int | None:
-        """Images of each class: of validation classes that another split's rows are tuned on no more than is needed."""
+        """Images of each class; of validation classes beside another split, no more than a choice needs."""
         asked = self.settings.per_class
         return asked if split == self.settings.split else min(TUNED_ON, asked or TUNED_ON)
 

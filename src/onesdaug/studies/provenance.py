@@ -13,7 +13,7 @@ from onesdaug.common.provenance import describe_machine
 from onesdaug.fewshot.heads.base import FunctionHead, Head
 from onesdaug.report.result import Made
 from onesdaug.studies.context import Missing, StudyContext
-from onesdaug.studies.spec import Classifier, FeatureStudy, Study, ViewRow
+from onesdaug.studies.spec import VALIDATION, Classifier, FeatureStudy, Study, ViewRow
 
 METRICS = {"euclidean": "Euclidean distance", "cosine": "cosine similarity"}
 PAPER_SHOTS = (1,)  # "we adopt 5-way-1-shot FSL models for the 5-way-5-shot evaluation"
@@ -37,6 +37,7 @@ def facts_of(study: Study, context: StudyContext, split: str = "") -> Facts:
             found.data[Path(name).name] = context.data_fact(name, split)
         except Missing:
             continue
+        found.data |= _chosen_on(study, context, name)
         for classifier in study.classifiers:
             if name in classifier.encoder:
                 try:
@@ -56,6 +57,16 @@ def facts_of(study: Study, context: StudyContext, split: str = "") -> Facts:
         if isinstance(study, FeatureStudy):
             found.generators |= _of_rows(study, context, generator, found.data)
     return found
+
+
+def _chosen_on(study: Study, context: StudyContext, data: str) -> dict[str, str]:
+    """The validation classes behind tuned rows."""
+    if not isinstance(study, FeatureStudy) or not any(row.among for row in study.rows):
+        return {}
+    try:
+        return {f"{Path(data).name}, {VALIDATION}": context.data_fact(data, VALIDATION)}
+    except Missing:
+        return {}
 
 
 def _of_rows(study: FeatureStudy, context: StudyContext, generator: str, data: Mapping[str, str]) -> dict[str, str]:

@@ -19,6 +19,7 @@ from onesdaug.report.result import ORDER
 
 DEMO = "demo"  # the only study of ours that is not in the paper
 BASELINE = "none"
+VALIDATION = "val"  # the split that rows are tuned on
 BY_GENERATOR = ("generated", "round-trip")  # one bank for each generator of the run
 SAME_FOR_ALL_SEEDS = ("oracle", "round-trip")
 TUNED = "tuned"  # of each generator, classifier and number of shots what was best on validation classes

@@ -1,4 +1,4 @@
-"""What is tried: sources of views with their settings, and ways of using the views once they are there."""
+"""What is tried: sources of views with their settings."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from onesdaug.augment.config import AugmentConfig, preset
 from onesdaug.augment.operator import Augmenter
 from onesdaug.augment.presets import PRESETS
 from onesdaug.ensemble.sources import find_views
-from onesdaug.fewshot.evaluate import ViewUse
 from onesdaug.fewshot.views import Views
 
 NOISE, GUIDANCE, SCALE = (0.5, 0.7, 0.85, 0.95, 1.0), (2.0, 4.0, 8.0, 16.0), (0.7, 1.0)
-WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
-ROUGH_WEIGHTS = (0.3, 0.5, 0.7, 0.9)
 
 
 @dataclass(frozen=True)
@@ -68,14 +65,3 @@ def _settings(source: str, views: Augmenter, count: int, seed: int) -> list[Augm
     drawn = (first[0].model_copy(update=grid[i]) for i in order)
     distinct = {config.digest(): config for config in itertools.chain(first, drawn)}
     return list(distinct.values())[:count]
-
-
-def uses(k: int, thorough: bool, lengths: tuple[bool, ...] = (False, True)) -> list[ViewUse]:
-    """How views may enter: their number, the original's weight, lengths, and leaving the least alike ones out."""
-    if not thorough:
-        return [ViewUse(k, k, weight) for weight in ROUGH_WEIGHTS]
-    counts = sorted({1, (k + 1) // 2, k})
-    found = [ViewUse(n, n, weight, normalise) for n in counts for normalise in lengths for weight in WEIGHTS]
-    if k > 1:
-        found += [ViewUse(k, k, weight, lengths[-1], "similarity", 0.5) for weight in WEIGHTS]
-    return found

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from onesdaug.analysis.choice import ClassJudge, ImageJudge, Judge, images_needed, threshold
 from onesdaug.augment.operator import Augmenter
 from onesdaug.augment.tuned import Tuned, TunedUse
 from onesdaug.common.provenance import command, commit, describe_machine
@@ -22,10 +23,7 @@ from onesdaug.fewshot.heads import Head
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.provenance import made_now, settings_line
 from onesdaug.tune.candidates import propose
-from onesdaug.tune.judge import ClassJudge, ImageJudge, Judge, images_needed
 from onesdaug.tune.search import Found, Search, Trial
-
-LOSS = 0.001  # accuracy that leaving views out may cost
 
 
 @dataclass(frozen=True)
@@ -145,9 +143,8 @@ def _result(
 
 
 def _use(found: Found, task: int, winner: Trial) -> TunedUse | None:
-    """The chosen use, if views are worth it: the lower end of the gain's interval is above zero."""
-    index, gain = found.choice.uses[task], found.choice.gains[task]
-    if index is None or gain.difference - gain.ci95 <= 0:
+    """The chosen use, if views are worth it."""
+    if (index := found.choice.worth(task)) is None:
         return None
     use = found.uses[index]
     return TunedUse(
@@ -156,19 +153,8 @@ def _use(found: Found, task: int, winner: Trial) -> TunedUse | None:
         normalise=use.normalise,
         select=use.select,
         keep=use.keep,
-        threshold=_threshold(found, task, winner, use),
+        threshold=threshold(found.judges[task], winner.bank(found.per_class), use),
     )
-
-
-def _threshold(found: Found, task: int, winner: Trial, use: ViewUse) -> float | None:
-    """The smallest margin above which views may be left out for at most `LOSS`; None: none may."""
-    judge, bank = found.judges[task], winner.bank(found.per_class)
-    known, whole = judge.margins(bank, use), judge.score(bank, use).mean()
-    for share in np.arange(0.1, 1.0, 0.1):
-        threshold = float(np.quantile(known, share))
-        if whole - judge.score(bank, replace(use, threshold=threshold)).mean() <= LOSS:
-            return threshold
-    return None
 
 
 def _spared(found: Found, task: int, winner: Trial, chosen: TunedUse | None) -> dict[str, Any]:

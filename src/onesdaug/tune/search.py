@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from onesdaug.analysis.choice import Choice, Floats, Judge, choose, expected, uses
 from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.base import Encoder
@@ -22,8 +23,7 @@ from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.embed import embed
 from onesdaug.fewshot.evaluate import ViewUse
 from onesdaug.statistics import Paired
-from onesdaug.tune.candidates import Candidate, uses
-from onesdaug.tune.judge import Choice, Floats, Judge, choose, expected
+from onesdaug.tune.candidates import Candidate
 
 FACTOR = 3  # images grow by it from rung to rung, candidates shrink by it
 LEAST = 2  # candidates with settings that reach the last rung

@@ -16,13 +16,14 @@ from onesdaug.report.parts import Folded, InText, Note, OnPage, Part, Plot, Side
 from onesdaug.report.records import CONDITION_ALONE, OPERATOR, Cell, CellKind, Literature, Paper
 from onesdaug.report.result import StudyResult
 from onesdaug.statistics import Paired, mean_ci, paired
-from onesdaug.studies.banks import BankRequest, requests
+from onesdaug.studies.banks import BankRequest, requests, to_choose_from
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.kinds.fewshot.claims import ClaimSpec, EpisodeScores, Ref, Scores, weigh
 from onesdaug.studies.kinds.fewshot.panels import Panel, panels, series_name, shared_episodes, told_episodes
 from onesdaug.studies.kinds.fewshot.plots import gain_over_k, gain_scale, heat_map, noise_curve, parts_plot
 from onesdaug.studies.kinds.fewshot.tables import beside_others, glance, grid, in_full
+from onesdaug.studies.kinds.fewshot.tuned import TunedRow, chosen_table, tuned_rows
 from onesdaug.studies.spec import BASELINE, FeatureStudy, SpecModel, ViewRow
 
 KINDS: dict[str, CellKind] = {"generated": "generative", "round-trip": "generative", "oracle": "oracle"}
@@ -69,7 +70,7 @@ class Kind(StudyKind[FewshotStudy]):
     spec = FewshotStudy
 
     def banks(self, study: FewshotStudy, context: StudyContext) -> list[BankRequest]:
-        return requests(study, context)
+        return [*requests(study, context), *to_choose_from(study, context)]
 
     def run(self, study: FewshotStudy, context: StudyContext, output: Path) -> Findings:
         """Score all rows whose banks are there, then test the claims on them."""
@@ -81,6 +82,7 @@ class Kind(StudyKind[FewshotStudy]):
         for group in there:
             tables.setdefault((group[0].data, group[0].classifier.name), []).append(group)
         order = [(data, classifier.name) for data in study.data for classifier in study.classifiers]
+        tuned: list[TunedRow] = []
         rows = len(study.shots) * sum(len(group[0].row.uses or study.uses) for group in there)
         with progress(rows, "rows", f"{study.name}: scoring episodes", parts=1) as bar:
             for key, shot in product([key for key in order if key in tables], study.shots):
@@ -90,12 +92,16 @@ class Kind(StudyKind[FewshotStudy]):
                     bar.advance()
                 scored.append(scores)
                 cells += _cells(study, context, scores, found)
+                chosen = list(tuned_rows(study, context, shot, tables[key]))
+                cells += [_tuned_cell(study, scores, one) for one in chosen]
+                tuned += chosen
         return {
             "cells": tuple(cells),
             "claims": tuple(weigh(claim, scored) for claim in study.claims) if scored else (),
             "literature": study.literature,
             "reference": study.reference,
-            "missing": context.banks.missing(requested),
+            "missing": context.banks.missing([*requested, *to_choose_from(study, context)]),
+            "details": {"tuned": [one.facts() for one in tuned]} if tuned else {},
         }
 
     def show(self, result: StudyResult) -> Iterator[Part]:
@@ -106,7 +112,7 @@ class Kind(StudyKind[FewshotStudy]):
             shared = f"{shared_episodes(found)} behind every accuracy, the same for all rows of a table."
             yield OnPage(Note(f"{shared} {COLOURS} {told}"))
             yield InText(Note(told))
-        yield from filter(None, [glance(result)])
+        yield from filter(None, [glance(result), chosen_table(result)])
         scale = gain_scale(found)
         single = [panel for panel in found if not panel.is_grid and len(panel.counts) < 2]
         curves = [Plot(panel.title, gain_over_k(panel, scale)) for panel in found]
@@ -194,6 +200,28 @@ def _cells(
             over_tta=None if other is None or row.id == study.reference else compare(mine, other),
             paper=paper(row.id, support, query),
         )
+
+
+def _tuned_cell(study: FewshotStudy, scores: EpisodeScores, one: TunedRow) -> Cell:
+    """Its K is that of the row, the most there could have been: what was chosen stands in a table of its own."""
+    mine, k = one.scores, one.k
+    scores.by_row[one.row.id, one.generator, k, k] = mine
+    other = scores.side(Ref(row=study.reference, support=k, query=k), one.generator)
+    return Cell(
+        data=Path(scores.data).name,
+        classifier=scores.classifier,
+        shot=scores.shot,
+        row=one.row.id,
+        label=one.row.label,
+        kind="generative",
+        generator=one.generator,
+        support=k,
+        query=k,
+        original_weight=1.0 if one.use is None else one.use.original_weight,
+        accuracy=mean_ci(mine),
+        gain=compare(mine, scores.baseline),
+        over_tta=None if other is None else compare(mine, other),
+    )
 
 
 def label_of(row: ViewRow, config: AugmentConfig | None) -> str:

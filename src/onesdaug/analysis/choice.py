@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -29,6 +29,20 @@ Floats = NDArray[np.float64]
 PARTITIONS, QUERIES = 6, 15
 EPISODES = 40  # per group of classes and partition
 FEWEST = 2  # classes of an episode
+WEIGHTS = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+ROUGH_WEIGHTS = (0.3, 0.5, 0.7, 0.9)
+LOSS = 0.001  # accuracy that leaving views out may cost
+
+
+def uses(k: int, thorough: bool, lengths: tuple[bool, ...] = (False, True), fewer: bool = True) -> list[ViewUse]:
+    """How views may enter: their number, the original's weight, lengths, and leaving the least alike ones out."""
+    if not thorough:
+        return [ViewUse(k, k, weight) for weight in ROUGH_WEIGHTS]
+    counts = sorted({1, (k + 1) // 2, k}) if fewer else [k]
+    found = [ViewUse(n, n, weight, normalise) for n in counts for normalise in lengths for weight in WEIGHTS]
+    if k > 1:
+        found += [ViewUse(k, k, weight, lengths[-1], "similarity", 0.5) for weight in WEIGHTS]
+    return found
 
 
 class Judge(ABC):
@@ -57,6 +71,16 @@ class Judge(ABC):
         """
         scored = [(use, self.score(bank, use)) for use in (ViewUse(normalise=one) for one in self.lengths)]
         return max(scored, key=lambda pair: pair[1].mean())
+
+
+def threshold(judge: Judge, bank: FeatureBank, use: ViewUse) -> float | None:
+    """The smallest margin above which views may be left out for at most `LOSS`; None: none may."""
+    known, whole = judge.margins(bank, use), judge.score(bank, use).mean()
+    for share in np.arange(0.1, 1.0, 0.1):
+        found = float(np.quantile(known, share))
+        if whole - judge.score(bank, replace(use, threshold=found)).mean() <= LOSS:
+            return found
+    return None
 
 
 def images_needed(shot: int, classes: int) -> int:
@@ -165,6 +189,11 @@ class Choice:
     source: int
     uses: tuple[int | None, ...]  # per task; None: no views
     gains: tuple[Paired, ...]  # per task
+
+    def worth(self, task: int) -> int | None:
+        """The use, if views are worth it: the lower end of the gain's interval is above zero."""
+        gain = self.gains[task]
+        return self.uses[task] if gain.difference - gain.ci95 > 0 else None
 
 
 def choose(judges: Sequence[Judge], scores: Sequence[Floats], bases: Sequence[Floats]) -> Choice:
