@@ -229,6 +229,7 @@ BACKBONES = Registry(
         "convnet": "onesdaug.encoders.convnet:ConvNet",
         "res12": "onesdaug.encoders.res12:Res12",
         "efficientnet-lite0": "onesdaug.encoders.efficientnet:load_efficientnet",
+        "efficientnet-lite2": "onesdaug.encoders.efficientnet:load_lite2",
     },
     also="a checkpoint folder, hf:ID",
 )

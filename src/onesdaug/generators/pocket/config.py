@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from onesdaug.errors import ConfigError
 
-PLACE = 8  # pixels along one side of a place of the transformer
 LARGEST = 4096  # of any size: beyond that a number is a mistake
 
 
@@ -18,7 +17,8 @@ class PocketConfig:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}  # a card must not say more than is understood
 
     size: int = 96  # side of the images
-    channels: int = 4  # of the latent, whose side is size / 4
+    channels: int = 4  # of the latent
+    down: int = 4  # pixels along one side of a place of the latent: 4, or 8 for a deeper autoencoder
     ae_width: int = 64
     width: int = 96  # of the convolutions around the transformer
     dim: int = 256
@@ -32,19 +32,26 @@ class PocketConfig:
         sizes = asdict(self)
         if wrong := [f"{name} {value}" for name, value in sizes.items() if not 1 <= value <= LARGEST]:
             raise ConfigError(f"sizes of a pocket generator lie between 1 and {LARGEST}, not {', '.join(wrong)}")
-        if self.size % PLACE or self.dim % self.heads:
+        if self.down not in (4, 8):
+            raise ConfigError(f"a latent is 4 or 8 times smaller than its image, not {self.down} times")
+        if self.size % self.place or self.dim % self.heads:
             raise ConfigError(
-                f"size {self.size} must be a multiple of {PLACE}, dim {self.dim} one of {self.heads} heads"
+                f"size {self.size} must be a multiple of {self.place}, dim {self.dim} one of {self.heads} heads"
             )
 
     @property
     def side(self) -> int:
-        return self.size // 4
+        return self.size // self.down
+
+    @property
+    def place(self) -> int:
+        """Pixels along one side of a place of the transformer."""
+        return 2 * self.down
 
     @property
     def places(self) -> int:
         """Side of the transformer's grid."""
-        return self.size // PLACE
+        return self.size // self.place
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)

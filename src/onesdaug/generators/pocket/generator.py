@@ -27,14 +27,9 @@ from onesdaug.encoders.checkpoint import (
 from onesdaug.errors import ConfigError, OnesdaugError, WeightsMissing
 from onesdaug.generators.base import Generator
 from onesdaug.generators.pocket.condition import GlobalFeature, build_condition, measure
-from onesdaug.generators.pocket.config import LARGEST, PLACE, PocketConfig
-from onesdaug.generators.pocket.networks import (
-    Autoencoder,
-    Denoiser,
-    TinyDecoder,
-    Tokens,
-    resize_places,
-)
+from onesdaug.generators.pocket.config import LARGEST, PocketConfig
+from onesdaug.generators.pocket.deep import build_autoencoder
+from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, TinyDecoder, Tokens, resize_places
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.speed import Compile, channels_last, compile_modules, named
 
@@ -43,7 +38,7 @@ Size = Annotated[int, Field(ge=1, le=LARGEST)]
 
 
 class Condition(BaseModel):
-    name: Literal["slim-res12", "efficientnet-lite0"]
+    name: Literal["slim-res12", "efficientnet-lite0", "efficientnet-lite2"]
     widths: tuple[Size, Size, Size, Size]
 
 
@@ -157,7 +152,7 @@ class Pocket(Generator):
         weights = part(tensors, "condition")
         condition = restored(build, weights, folder) if weights else build()
         kinds: dict[str, Callable[[PocketConfig], nn.Module]] = {
-            "autoencoder": Autoencoder, "denoiser": Denoiser, "tokens": Tokens
+            "autoencoder": build_autoencoder, "denoiser": Denoiser, "tokens": Tokens
         }  # fmt: skip
         parts: dict[str, Any] = {
             key: restored(partial(kind, own), part(tensors, key), folder) for key, kind in kinds.items()
@@ -242,13 +237,13 @@ def locate(name: str | Path) -> Path:
 
 
 def at_side(config: PocketConfig, side: int | None) -> PocketConfig:
-    """The same networks for another square: the transformer's places are of 8×8 pixels."""
+    """The same networks for another square, of whole places of the transformer."""
     if side is None:
         return config
     low, high = config.size // 4, config.size * 4  # beyond that nothing like what was trained is left
-    if side % PLACE or not low <= side <= high:
+    if side % config.place or not low <= side <= high:
         raise ConfigError(
-            f"side must be a multiple of {PLACE} from {low} to {high} for this generator (its own is {config.size}), "
+            f"side must be a multiple of {config.place} from {low} to {high} for this generator (its own is {config.size}), "
             f"got {side}"
         )
     return replace(config, size=side)

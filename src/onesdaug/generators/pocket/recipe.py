@@ -33,6 +33,20 @@ class StageConfig(StageSettings):
 
 
 @dataclass(frozen=True)
+class AutoencoderConfig(StageConfig):
+    """What an autoencoder of photographs is asked for beside the right pixels, as shares of their gradient."""
+
+    crop: int = 128  # side of the squares it is trained on
+    perceptual: float = 0.3
+    adversarial: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.crop % 16 or self.batch < 4:
+            raise ConfigError(f"crop must be a multiple of 16 and batch at least 4: {self}")
+
+
+@dataclass(frozen=True)
 class DenoiserConfig(StageConfig):
     """How the denoiser is told about the original image, and its perceptual polish."""
 
@@ -84,6 +98,31 @@ RECIPES: dict[str, Recipe] = {
     ),
 }
 
+@dataclass(frozen=True)
+class PhotoRecipe:
+    """The recipe of a generator of photographs: the pixels first, then texture."""
+
+    condition: str = "efficientnet-lite2"
+    network: PocketConfig = PocketConfig(
+        size=256, down=8, channels=12, ae_width=64, width=128, dim=512, depth=8, heads=8, local=64,
+        global_dim=1280, local_dim=1280,
+    )  # fmt: skip
+    autoencoder: AutoencoderConfig = AutoencoderConfig(steps=5_000, batch=128, lr=7e-4, seconds=200, eval_every=3)
+    decoder: AutoencoderConfig = AutoencoderConfig(
+        steps=1_500, batch=96, lr=2e-4, ema=0.998, perceptual=0.5, adversarial=0.4, seconds=75, eval_every=3
+    )
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def with_seconds(self, seconds: dict[str, float | None]) -> PhotoRecipe:
+        """Other lengths for some of the stages; None: their steps, however long they take."""
+        return replace(self, **{name: replace(getattr(self, name), seconds=s) for name, s in seconds.items()})
+
+
+PHOTO_STAGES = ("autoencoder", "decoder")
+
+
 # The same path in seconds on a CPU: for tests, and to try a change before renting a GPU.
 _TINY = PocketConfig(
     size=32, ae_width=16, width=16, dim=32, depth=3, heads=2, global_dim=24, local_dim=24
@@ -99,4 +138,13 @@ SMOKE = Recipe(
     autoencoder=_FEW,
     denoiser=_FEW_DENOISER,
     polish=replace(_FEW_DENOISER, perceptual=0.2, perceptual_rows=4),
+)
+_FEW_CROPS = AutoencoderConfig(steps=2, batch=4, lr=1e-3, warmup_epochs=0.0, ema=0.5, crop=32)
+PHOTO_SMOKE = PhotoRecipe(
+    condition="efficientnet-lite0",
+    network=replace(
+        PhotoRecipe.network, size=64, channels=4, ae_width=8, width=16, dim=32, depth=3, heads=2, local=25
+    ),
+    autoencoder=_FEW_CROPS,
+    decoder=replace(_FEW_CROPS, adversarial=0.5),
 )

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,21 +18,20 @@ from typing import Any
 import torch
 from torch import nn
 
-from onesdaug.common.files import whole_file, write_text
+from onesdaug.common.files import write_text
 from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import join, part, save_checkpoint
 from onesdaug.errors import ConfigError, DataError
 from onesdaug.generators.pocket.condition import SlimRes12, build_condition, feature_size
+from onesdaug.generators.pocket.config import PocketConfig
 from onesdaug.generators.pocket.generator import KIND, load_weights
 from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, Tokens
 from onesdaug.generators.pocket.recipe import STAGES, DenoiserConfig, Recipe
 from onesdaug.generators.pocket.train_autoencoder import AutoencoderStage
 from onesdaug.generators.pocket.train_condition import ConditionStage
 from onesdaug.generators.pocket.train_denoiser import ConditionedDenoiser, CropTable, DenoiserStage
-from onesdaug.generators.pocket.train_stage import PocketStage
-from onesdaug.training.loop import fit
-from onesdaug.training.stage import mix, own_randomness
+from onesdaug.generators.pocket.train_stage import StagedRun
 
 
 def train(
@@ -78,25 +76,22 @@ def _check(recipe: Recipe, data: Dataset, init: Path | None) -> None:
         raise ConfigError(f"{recipe.condition} gives features of {size}, the network expects {network.global_dim}")
 
 
-def _seeded(place: str) -> AbstractContextManager[None]:
-    """Randomness of one place of the run, whatever ran before: what a resumed run makes anew is what was there."""
-    return own_randomness(mix(0, ("networks", "table", *STAGES).index(place)))
+class PocketTraining(StagedRun):
+    """One run: the recipe, the data and the networks."""
 
-
-class PocketTraining:
-    """One run: the recipe, the data, the networks, and where finished stages lie."""
+    places = ("networks", "table", *STAGES)
 
     def __init__(
         self, recipe: Recipe, data: Dataset, init: Path | None, out: Path, device: torch.device,
         deadline: float | None,
     ) -> None:  # fmt: skip
-        self.recipe, self.data, self.device, self.deadline = recipe, data, device, deadline
-        with _seeded("networks"):
+        super().__init__(out, device, deadline)
+        self.recipe, self.data = recipe, data
+        with self.seeded("networks"):
             self.encoder, self.autoencoder = SlimRes12(recipe.widths), Autoencoder(recipe.network)
             self.denoiser = ConditionedDenoiser(Denoiser(recipe.network), Tokens(recipe.network))
         self.encoder.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # as its own stage leaves it
         self.start = None if init is None else self._start_from(init)
-        self.state = out.with_name(f"{out.name}.state")
         # a stage that was finished for another recipe or other images must not become part of this generator
         mine = {"recipe": recipe.to_dict(), "data": data.fingerprint, "init": self.start}
         text, run = json.dumps(mine, sort_keys=True), self.state / "run.json"
@@ -105,9 +100,6 @@ class PocketTraining:
                 f"{self.state} belongs to a run with another recipe, data or --init; delete it or name another folder"
             )
         write_text(run, text)
-        self.stages: dict[str, dict[str, Any]] = {}
-        if device.type == "cuda":
-            torch.set_float32_matmul_precision("high")
 
     def _start_from(self, init: Path) -> str:
         """Take over a finished generator; the projections of another encoder's features have other sizes, stay new.
@@ -116,8 +108,9 @@ class PocketTraining:
         """
         tensors, card = load_weights(init)
         encoder = {"name": "slim-res12", "widths": list(self.recipe.widths)}
-        sizes = {k: v for k, v in self.recipe.network.to_dict().items() if k not in ("global_dim", "local_dim")}
-        if card["condition"] != encoder or any(card["network"][k] != v for k, v in sizes.items()):
+        network = self.recipe.network
+        same = replace(PocketConfig(**card["network"]), global_dim=network.global_dim, local_dim=network.local_dim)
+        if card["condition"] != encoder or same != network:
             raise ConfigError(f"--init {init} is a generator of other sizes or without a slim Res12 of its own")
         self.encoder.load_state_dict(part(tensors, "condition"))
         self.autoencoder.load_state_dict(part(tensors, "autoencoder"))
@@ -157,7 +150,7 @@ class PocketTraining:
         if self.start is not None:
             condition = build_condition(self.recipe.condition).to(self.device).eval().requires_grad_(False)
         c, began = self.recipe.denoiser, time.monotonic()
-        with _seeded("table"):
+        with self.seeded("table"):
             table = CropTable(
                 self.data, self.autoencoder, condition, self.recipe.network.size, c.target_views, c.condition_views,
                 self.device,
@@ -165,31 +158,6 @@ class PocketTraining:
         shapes = f"latents {tuple(table.latents.shape)}, features {tuple(table.local.shape)}"
         log.info(f"{shapes} in {time.monotonic() - began:.1f} s")
         return table
-
-    def stage(self, name: str, module: nn.Module, build: Callable[[], PocketStage]) -> None:
-        """Run a stage, or load what an earlier call finished; `module` holds the averaged weights afterwards."""
-        done, card = self.state / f"{name}.pt", self.state / f"{name}.json"
-        if done.is_file() and card.is_file():
-            module.load_state_dict(torch.load(done, map_location="cpu", weights_only=True))
-            module.to(self.device)
-            self.stages[name] = json.loads(card.read_text())
-            log.info(f"{name}: done already")
-            return
-        with _seeded(name):
-            stage = build()
-            batch, seconds = stage.config.batch, stage.config.seconds
-            log.info(f"{name}: {f'{stage.steps}' if seconds is None else f'{seconds:g} s of'} steps of {batch}")
-            loop = fit(stage, self.state, name, seconds=seconds, deadline=self.deadline, save_seconds=90.0)
-            stage.finish()
-        progress = loop.progress
-        self.stages[name] = {
-            "steps": stage.steps, "batch": batch, "seconds": round(progress.seconds, 1),
-            "images_per_second": round(loop.steps_per_second * batch), "history": progress.history[-1:],
-        }  # fmt: skip
-        with whole_file(done) as temporary:
-            torch.save({k: v.cpu() for k, v in module.state_dict().items()}, temporary)
-        write_text(card, json.dumps(self.stages[name]) + "\n")
-        loop.state.unlink(missing_ok=True)
 
     def parts(self) -> dict[str, nn.Module]:
         """What the generator's folder holds; an encoder from outside comes with its own package."""

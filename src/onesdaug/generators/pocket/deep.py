@@ -1,0 +1,103 @@
+"""The autoencoder of a generator that draws photographs, and the discriminator that teaches its decoder texture.
+
+    x (3, 256, 256) ◄─ DeepAutoencoder ─► z (12, 32, 32)
+
+Nothing here looks at a whole picture: it is normalised over the channels of each place, so what was trained on crops
+of 128 pixels does the same at 256. That also is one pass over memory in the layout in which convolutions are fast.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onesdaug.generators.pocket.config import PocketConfig
+from onesdaug.generators.pocket.networks import Autoencoder, Upsample
+
+ENCODER_BLOCKS, DECODER_BLOCKS = 1, 3  # for each of the three sizes: drawing is harder than looking
+
+
+class PixelNorm(nn.Module):
+    """Layer normalisation over the channels of each place, in the precision of its input."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.ones(channels)), nn.Parameter(torch.zeros(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):
+            last = x.permute(0, 2, 3, 1)
+            last = F.layer_norm(last, last.shape[-1:], self.weight.to(x.dtype), self.bias.to(x.dtype))
+        return last.permute(0, 3, 1, 2)
+
+
+class PlainBlock(nn.Module):
+    """Two 3×3 convolutions beside a shortcut; it begins as the identity."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = PixelNorm(width)
+        self.conv1, self.conv2 = (nn.Conv2d(width, width, 3, padding=1) for _ in range(2))
+        nn.init.zeros_(self.conv2.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = x + self.conv2(F.silu(self.conv1(F.silu(self.norm(x)))))
+        return out
+
+
+class DeepAutoencoder(Autoencoder):
+    """Images in [0, 1] ↔ latents of an eighth of the side; each channel has its own mean and variance taken out."""
+
+    shift: Tensor
+
+    def __init__(self, config: PocketConfig) -> None:
+        nn.Module.__init__(self)
+        w, c = config.ae_width, config.channels
+        fine, middle, coarse = w, 2 * w, 4 * w
+        self.encoder = nn.Sequential(
+            nn.PixelUnshuffle(2), nn.Conv2d(12, fine, 3, padding=1), *_blocks(fine, ENCODER_BLOCKS),
+            nn.Conv2d(fine, middle, 3, stride=2, padding=1), *_blocks(middle, ENCODER_BLOCKS),
+            nn.Conv2d(middle, coarse, 3, stride=2, padding=1), *_blocks(coarse, ENCODER_BLOCKS),
+            PixelNorm(coarse), nn.SiLU(), nn.Conv2d(coarse, 2 * c, 3, padding=1),
+        )  # fmt: skip
+        self.decoder = nn.Sequential(
+            nn.Conv2d(c, coarse, 3, padding=1), *_blocks(coarse, DECODER_BLOCKS),
+            Upsample(coarse, middle), *_blocks(middle, DECODER_BLOCKS),
+            Upsample(middle, fine), *_blocks(fine, DECODER_BLOCKS), PixelNorm(fine), nn.SiLU(),
+            Upsample(fine, fine // 2), nn.SiLU(), nn.Conv2d(fine // 2, 3, 3, padding=1),
+        )  # fmt: skip
+        self.register_buffer("scale", torch.ones(c))
+        self.register_buffer("shift", torch.zeros(c))
+
+    def encode(self, x: Tensor) -> Tensor:
+        return (self.posterior(x)[0] - _wide(self.shift)) * _wide(self.scale)
+
+    def decode(self, z: Tensor) -> Tensor:
+        out: Tensor = self.decoder(z / _wide(self.scale) + _wide(self.shift))
+        return (out + 1) / 2
+
+
+def _blocks(width: int, count: int) -> list[PlainBlock]:
+    return [PlainBlock(width) for _ in range(count)]
+
+
+def _wide(values: Tensor) -> Tensor:
+    return values[:, None, None]
+
+
+def build_autoencoder(config: PocketConfig) -> Autoencoder:
+    """The one these sizes ask for."""
+    return DeepAutoencoder(config) if config.down == 8 else Autoencoder(config)
+
+
+class Discriminator(nn.Sequential):
+    """Real or drawn, for overlapping patches of 46×46 pixels."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__(
+            nn.Conv2d(3, width, 4, stride=2, padding=1), nn.LeakyReLU(0.2),
+            nn.Conv2d(width, 2 * width, 4, stride=2, padding=1), PixelNorm(2 * width), nn.LeakyReLU(0.2),
+            nn.Conv2d(2 * width, 4 * width, 4, stride=2, padding=1), PixelNorm(4 * width), nn.LeakyReLU(0.2),
+            nn.Conv2d(4 * width, 1, 4, padding=1),
+        )  # fmt: skip

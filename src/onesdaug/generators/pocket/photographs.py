@@ -1,0 +1,87 @@
+"""Photographs that belong to no class, on the device: what a generator of photographs mostly learns from.
+
+Some are held out, by a rule that looks at a photograph's name alone: whatever part of a collection is there, in
+whatever files, no run trains on what another one is measured by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from onesdaug.data.dataset import Dataset
+from onesdaug.data.decode import load_members
+from onesdaug.data.sources import loose_members
+from onesdaug.errors import DataError
+
+ONE_IN = 500  # photographs are held out
+MEASURED = 200  # of those are measured on, at most
+
+
+def name_number(identity: str) -> int:
+    """A number from 0 to 2³² − 1 for a photograph's name, without its folder: all are equally likely."""
+    stem = identity.rpartition("/")[2]
+    return int.from_bytes(hashlib.sha256(stem.encode(errors="surrogateescape")).digest()[:4], "big")
+
+
+def is_held_out(identity: str) -> bool:
+    return name_number(identity) % ONE_IN == 0
+
+
+def read_photographs(source: Path, size: int, cache: Path | None = None) -> list[Dataset]:
+    """A zip file, a folder of zip files (a data set each), or a folder of photographs, as squares of `size`."""
+    zips = sorted(source.glob("*.zip")) if source.is_dir() else []
+    return [load_members(loose_members(path), size, cache) for path in zips or [source]]
+
+
+class Photographs:
+    """`images` to train on and `held` to measure on, both (N, S, S, 3) uint8; a name counts once."""
+
+    def __init__(self, parts: Sequence[Dataset], device: torch.device) -> None:
+        places = {name: place for place, name in _named(parts)}
+        held = sorted((name for name in places if is_held_out(name)), key=name_number)
+        if len(places) < 2:
+            raise DataError(f"the recipe needs at least two photographs, got {len(places)}")
+        held = held or [min(places, key=name_number)]  # of a small collection one
+        out = set(held)
+        self.held = _gathered(parts, [places[name] for name in held[:MEASURED]], device)
+        self.images = _gathered(parts, [place for name, place in places.items() if name not in out], device)
+        together = "\n".join(part.fingerprint for part in parts)
+        self.fingerprint = hashlib.sha256(together.encode()).hexdigest()[:16]
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def crops(self, rows: Tensor, side: int) -> Tensor:
+        """A random square of each of these photographs, mirrored by chance, pixel by pixel: (B, 3, side, side)."""
+        n, room, device = len(rows), self.images.shape[1] - side + 1, rows.device
+        along = torch.arange(side, device=device)
+        top, left = (torch.randint(room, (n, 1), device=device) + along for _ in range(2))
+        left = torch.where(torch.rand(n, 1, device=device) < 0.5, left, left.flip(1))
+        return floats(self.images[rows[:, None, None], top[:, :, None], left[:, None, :]])
+
+
+def floats(images: Tensor) -> Tensor:
+    """(B, H, W, 3) uint8 → (B, 3, H, W) in [0, 1], in the memory order of the bytes."""
+    return images.permute(0, 3, 1, 2).float().div_(255)
+
+
+def _named(parts: Sequence[Dataset]) -> Iterator[tuple[tuple[int, int], str]]:
+    for number, part in enumerate(parts):
+        for row, identity in enumerate(part.ids):
+            yield (number, row), identity
+
+
+def _gathered(parts: Sequence[Dataset], places: list[tuple[int, int]], device: torch.device) -> Tensor:
+    """The images at (part, row), in this order, copied part by part: together they may not fit beside themselves."""
+    out = torch.empty((len(places), *parts[0].images.shape[1:]), dtype=torch.uint8, device=device)
+    number, rows = torch.tensor(places).unbind(1)
+    for i, part in enumerate(parts):
+        mine = torch.nonzero(number == i).flatten()
+        if len(mine):
+            out[mine.to(device)] = torch.from_numpy(part.images[rows[mine].numpy()]).to(device)
+    return out
