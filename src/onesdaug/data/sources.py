@@ -128,7 +128,7 @@ def _one_zip(path: Path, classes: bool = True) -> list[Member]:
 
     def member(info: zipfile.ZipInfo) -> Member:
         parts, where = PurePosixPath(info.filename).parts, f"{path}:{info.filename}"
-        if classes and len(parts) < 2 or {"..", "/"} & set(parts):
+        if (classes and len(parts) < 2) or {"..", "/"} & set(parts):
             raise DataError(f"{where} lies in no class folder (want class/file)")
         if info.flag_bits & 1:
             raise DataError(f"{where} is encrypted; unpack the zip file, or make it again without a password")

@@ -63,7 +63,8 @@ class EfficientLite(nn.Module):
     def maps(self, x: Tensor, count: int = 4) -> list[Tensor]:
         """The last feature maps of 1/2, 1/4, … of the side of `x`, which is taken as large as it is."""
         network = self.network
-        h = self.preprocess.normalise(x.float()).to(next(self.parameters()).dtype)
+        h = (x.float() - self.preprocess.mean[0]) / self.preprocess.std[0]  # the same number for all three channels
+        h = h.to(next(self.parameters()).dtype)
         h = network._swish(network._bn0(network._conv_stem(h)))
         out = [h]
         for block in network._blocks:

@@ -16,6 +16,7 @@ from onesdaug.generators.pocket.config import PocketConfig
 from onesdaug.generators.pocket.networks import Autoencoder, Upsample
 
 ENCODER_BLOCKS, DECODER_BLOCKS = 1, 3  # for each of the three sizes: drawing is harder than looking
+START = -4.0  # logarithm of the variance that latents begin with: more of it hides the picture for hundreds of steps
 
 
 class PixelNorm(nn.Module):
@@ -61,6 +62,7 @@ class DeepAutoencoder(Autoencoder):
             nn.Conv2d(middle, coarse, 3, stride=2, padding=1), *_blocks(coarse, ENCODER_BLOCKS),
             PixelNorm(coarse), nn.SiLU(), nn.Conv2d(coarse, 2 * c, 3, padding=1),
         )  # fmt: skip
+        nn.init.constant_(self.encoder[-1].bias[c:], START)  # type: ignore[index]
         self.decoder = nn.Sequential(
             nn.Conv2d(c, coarse, 3, padding=1), *_blocks(coarse, DECODER_BLOCKS),
             Upsample(coarse, middle), *_blocks(middle, DECODER_BLOCKS),

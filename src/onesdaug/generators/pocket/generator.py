@@ -243,8 +243,8 @@ def at_side(config: PocketConfig, side: int | None) -> PocketConfig:
     low, high = config.size // 4, config.size * 4  # beyond that nothing like what was trained is left
     if side % config.place or not low <= side <= high:
         raise ConfigError(
-            f"side must be a multiple of {config.place} from {low} to {high} for this generator (its own is {config.size}), "
-            f"got {side}"
+            f"side must be a multiple of {config.place} from {low} to {high} for this generator "
+            f"(its own is {config.size}), got {side}"
         )
     return replace(config, size=side)
 

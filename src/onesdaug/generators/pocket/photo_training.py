@@ -9,7 +9,7 @@ photographs lay on them, may differ from stage to stage.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
 from pathlib import Path
@@ -57,25 +57,23 @@ class PhotoTraining(StagedRun):
         assert isinstance(made, EfficientLite)
         return made
 
-    def run(self, until: str = PHOTO_STAGES[-1]) -> None:
-        """All stages up to this one; those that are finished are loaded."""
-        if until not in PHOTO_STAGES:
-            raise ConfigError(f"stage {until!r} is none of {', '.join(PHOTO_STAGES)}")
-        for name in PHOTO_STAGES[: PHOTO_STAGES.index(until) + 1]:
-            self.one(name)
+    def until(self, last: str) -> tuple[str, ...]:
+        """The stages up to this one, in order."""
+        if last not in PHOTO_STAGES:
+            raise ConfigError(f"stage {last!r} is none of {', '.join(PHOTO_STAGES)}")
+        return PHOTO_STAGES[: PHOTO_STAGES.index(last) + 1]
 
     def one(self, name: str) -> None:
-        config: StageConfig = getattr(self.recipe, name)
-        kind = {"autoencoder": PhotoAutoencoderStage, "decoder": DecoderStage}[name]
-        settings = _settings(config)
-
-        def build() -> PhotoAutoencoderStage:
-            return kind(config, self.autoencoder, self.encoder, self.photographs, self.device)  # type: ignore[arg-type]
-
-        self.stage(name, self.autoencoder, build, {"settings": settings})
+        """Run a stage after those before it, or load it where it is finished."""
+        settings = _settings(getattr(self.recipe, name))
+        self.stage(name, self.autoencoder, self.builder(name), {"settings": settings})
         if self.stages[name]["settings"] != settings:
             raise ConfigError(f"{self.state / name} was trained with other settings; delete it or name another folder")
-        log.info(f"{name}: {self.stages[name]['history']}")
+
+    def builder(self, name: str) -> Callable[[], PhotoAutoencoderStage]:
+        kind = {"autoencoder": PhotoAutoencoderStage, "decoder": DecoderStage}[name]
+        config = getattr(self.recipe, name)
+        return lambda: kind(config, self.autoencoder, self.encoder, self.photographs, self.device)
 
 
 def _settings(config: StageConfig) -> dict[str, Any]:

@@ -7,7 +7,7 @@ whatever files, no run trains on what another one is measured by.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -42,13 +42,16 @@ class Photographs:
     """`images` to train on and `held` to measure on, both (N, S, S, 3) uint8; a name counts once."""
 
     def __init__(self, parts: Sequence[Dataset], device: torch.device) -> None:
-        places = {name: place for place, name in _named(parts)}
+        places: dict[str, tuple[int, int]] = {}
+        for number, part in enumerate(parts):
+            for row, name in enumerate(part.ids):
+                places.setdefault(name, (number, row))
         held = sorted((name for name in places if is_held_out(name)), key=name_number)
-        if len(places) < 2:
-            raise DataError(f"the recipe needs at least two photographs, got {len(places)}")
-        held = held or [min(places, key=name_number)]  # of a small collection one
+        held = held or sorted(places, key=name_number)[:1]  # of a small collection one
         out = set(held)
-        self.held = _gathered(parts, [places[name] for name in held[:MEASURED]], device)
+        if len(out) == len(places):
+            raise DataError(f"the recipe needs photographs to train on, got {len(places)}, all of them held out")
+        self.held = torch.stack([_image(parts, places[name]) for name in held[:MEASURED]]).to(device)
         self.images = _gathered(parts, [place for name, place in places.items() if name not in out], device)
         together = "\n".join(part.fingerprint for part in parts)
         self.fingerprint = hashlib.sha256(together.encode()).hexdigest()[:16]
@@ -70,18 +73,17 @@ def floats(images: Tensor) -> Tensor:
     return images.permute(0, 3, 1, 2).float().div_(255)
 
 
-def _named(parts: Sequence[Dataset]) -> Iterator[tuple[tuple[int, int], str]]:
-    for number, part in enumerate(parts):
-        for row, identity in enumerate(part.ids):
-            yield (number, row), identity
+def _image(parts: Sequence[Dataset], place: tuple[int, int]) -> Tensor:
+    number, row = place
+    return torch.tensor(parts[number].images[row])
 
 
 def _gathered(parts: Sequence[Dataset], places: list[tuple[int, int]], device: torch.device) -> Tensor:
-    """The images at (part, row), in this order, copied part by part: together they may not fit beside themselves."""
+    """The images at (part, row), copied part by part: together they may not fit beside themselves."""
     out = torch.empty((len(places), *parts[0].images.shape[1:]), dtype=torch.uint8, device=device)
-    number, rows = torch.tensor(places).unbind(1)
-    for i, part in enumerate(parts):
-        mine = torch.nonzero(number == i).flatten()
-        if len(mine):
-            out[mine.to(device)] = torch.from_numpy(part.images[rows[mine].numpy()]).to(device)
+    start = 0
+    for number, part in enumerate(parts):
+        rows = [row for i, row in places if i == number]
+        out[start : start + len(rows)] = torch.from_numpy(part.images[rows]).to(device)
+        start += len(rows)
     return out

@@ -98,18 +98,22 @@ RECIPES: dict[str, Recipe] = {
     ),
 }
 
+
+_PHOTO = PocketConfig(
+    size=256, down=8, channels=12, ae_width=64, width=128, dim=512, depth=8, heads=8, local=64,
+    global_dim=1280, local_dim=1280,
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class PhotoRecipe:
     """The recipe of a generator of photographs: the pixels first, then texture."""
 
     condition: str = "efficientnet-lite2"
-    network: PocketConfig = PocketConfig(
-        size=256, down=8, channels=12, ae_width=64, width=128, dim=512, depth=8, heads=8, local=64,
-        global_dim=1280, local_dim=1280,
-    )  # fmt: skip
+    network: PocketConfig = _PHOTO
     autoencoder: AutoencoderConfig = AutoencoderConfig(steps=5_000, batch=128, lr=7e-4, seconds=200, eval_every=3)
     decoder: AutoencoderConfig = AutoencoderConfig(
-        steps=1_500, batch=96, lr=2e-4, ema=0.998, perceptual=0.5, adversarial=0.4, seconds=75, eval_every=3
+        steps=1_500, batch=128, lr=2e-4, ema=0.998, perceptual=0.5, adversarial=0.4, seconds=75, eval_every=3
     )
 
     def to_dict(self) -> dict[str, Any]:
@@ -142,9 +146,7 @@ SMOKE = Recipe(
 _FEW_CROPS = AutoencoderConfig(steps=2, batch=4, lr=1e-3, warmup_epochs=0.0, ema=0.5, crop=32)
 PHOTO_SMOKE = PhotoRecipe(
     condition="efficientnet-lite0",
-    network=replace(
-        PhotoRecipe.network, size=64, channels=4, ae_width=8, width=16, dim=32, depth=3, heads=2, local=25
-    ),
+    network=replace(_PHOTO, size=64, channels=4, ae_width=8, width=16, dim=32, depth=3, heads=2, local=25),
     autoencoder=_FEW_CROPS,
     decoder=replace(_FEW_CROPS, adversarial=0.5),
 )

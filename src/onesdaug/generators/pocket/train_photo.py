@@ -9,6 +9,8 @@ a share needs no tuning when networks or crops change, and no term can take over
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -63,7 +65,9 @@ class PhotoAutoencoderStage(PocketStage):
         self.photographs = photographs
         self.model = self.autoencoder = autoencoder.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.encoder = encoder.to(device, memory_format=torch.channels_last).eval().requires_grad_(False)  # type: ignore[call-overload]
-        self.posterior, self.decode, self.distance = autoencoder.posterior, autoencoder.decode, perceptual_distance
+        self.posterior: Any = autoencoder.posterior
+        self.decode: Any = autoencoder.decode
+        self.distance: Any = perceptual_distance
         self.enlarge = DeviceAugment(config.crop, crop_scale=(0.02, 0.2), crop_ratio=(1.0, 1.0), jitter=0.0)
 
     def pictures(self) -> Tensor:
@@ -86,7 +90,8 @@ class PhotoAutoencoderStage(PocketStage):
         error = (made.float() - x).abs().mean()
         kl = 0.5 * (mean.square() + logvar.exp() - 1 - logvar).mean()
         coarse = (halved.float() - F.avg_pool2d(few, 2)).abs().mean()
-        return shared(made, error, [(self.config.perceptual, perceptual)]) + KL * kl + COARSE * coarse
+        loss: Tensor = shared(made, error, [(self.config.perceptual, perceptual)]) + KL * kl + COARSE * coarse
+        return loss
 
     def scores(self, model: nn.Module) -> dict[str, float]:
         assert isinstance(model, DeepAutoencoder)
@@ -109,7 +114,7 @@ class PhotoAutoencoderStage(PocketStage):
         """Latents of mean 0 and variance 1 in every channel are what the noise schedule expects."""
         model, images = self.autoencoder, self.photographs.images
         rows = torch.randperm(len(images), device=self.device)[:2048]
-        z = torch.cat([model.posterior(floats(images[part]))[0] for part in rows.split(64)])
+        z = torch.cat([model.posterior(floats(images[part]))[0] for part in torch.split(rows, 64)])
         model.shift.copy_(z.mean((0, 2, 3)))
         model.scale.copy_(1 / z.std((0, 2, 3)).clamp(min=1e-4))
 
@@ -175,4 +180,4 @@ def psnr(model: DeepAutoencoder, images: Tensor) -> float:
 
 
 def _batches(images: Tensor) -> list[Tensor]:
-    return [floats(part) for part in images.split(50)]
+    return [floats(part) for part in torch.split(images, 50)]
