@@ -162,8 +162,11 @@ class DecoderStage(PhotoAutoencoderStage):
 
     def optimizer(self) -> torch.optim.Optimizer:
         """The judge learns at the same rate, with less memory: what it judges changes."""
-        groups = [{"params": self.autoencoder.decoder.parameters(), "betas": (0.9, 0.99)},
-                  {"params": self.model.discriminator.parameters(), "betas": (0.5, 0.9)}]  # fmt: skip
+        drawing = [*self.autoencoder.decoder.parameters(), *self.autoencoder.draw.parameters()]
+        groups: list[dict[str, Any]] = [
+            {"params": drawing, "betas": (0.9, 0.99)},
+            {"params": self.model.discriminator.parameters(), "betas": (0.5, 0.9)},
+        ]
         return torch.optim.AdamW(
             groups, lr=self.config.lr, weight_decay=self.config.weight_decay, fused=self.device.type == "cuda"
         )
