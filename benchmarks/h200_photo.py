@@ -2,7 +2,7 @@
 
 Here (ONESDAUG_DATA set; --coco and --tiny are folders of zip files):
 
-    python benchmarks/h200_photo.py prepare --coco FOLDER [--tiny FOLDER]      fills carry/photo-00, photo-01, …
+    python benchmarks/h200_photo.py prepare --coco FOLDER [--shards 8] [--tiny FOLDER]     fills carry/photo-00, 01, …
 
 There, every call with one of these folders (each fits beside the checkout), the first of them first:
 
@@ -61,8 +61,9 @@ def prepare(args: argparse.Namespace) -> None:
     coco, tiny = (sorted(folder.glob("*.zip")) if folder else [] for folder in (args.coco, args.tiny))
     _held_out(coco, first / "data" / "coco" / "held-out.zip")
     mini = sorted((Path(os.environ["ONESDAUG_DATA"]) / "miniimagenet").glob("train-*.zip"))
-    parcels = [*([("coco", [path])] for path in coco), *([("tiny", [path])] for path in tiny)]
-    parcels += [[("miniimagenet", mini[:5])], [("miniimagenet", mini[5:])]]
+    parcels = [[("coco", [path])] for path in coco[: args.shards]]
+    if tiny:
+        parcels += [[("miniimagenet", mini[:5])], [("miniimagenet", mini[5:])], *([("tiny", [path])] for path in tiny)]
     for number, parcel in enumerate(parcels, 1):
         for kind, paths in parcel:
             for path in paths:
@@ -312,7 +313,7 @@ def watch(args: argparse.Namespace) -> int:
 
 def _to_bring(work: Path) -> Iterator[Path]:
     yield from work.glob("sheet-*.jpg")
-    yield from (path for path in (work / "train.txt", work / "probe.log") if path.is_file())
+    yield from work.glob("train.txt")
     yield from (path for path in (work / f"{NAME}.state").glob("*/*") if path.suffix in (".json", ".safetensors"))
 
 
@@ -330,6 +331,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path, nargs="?", help="take: what was carried; decode: a zip file")
     parser.add_argument("--coco", type=Path)
     parser.add_argument("--tiny", type=Path)
+    parser.add_argument("--shards", type=int, help="prepare: only so many of the zip files of --coco")
     parser.add_argument("--state", type=Path, help="prepare: finished stages from an earlier machine")
     parser.add_argument("--carry", type=Path, default=HERE / "carry")
     parser.add_argument("--work", type=Path, default=Path.home() / "photo-work")

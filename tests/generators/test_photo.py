@@ -133,21 +133,16 @@ def test_latents_are_an_eighth_and_a_crop_is_coded_as_in_its_picture() -> None:
     assert torch.allclose(whole[..., 4:20, 4:20][..., inner, inner], crop[..., inner, inner], atol=1e-5)
 
 
-def test_it_begins_with_principal_components() -> None:
-    """With as many channels as a patch has numbers nothing is lost; with few, grey pictures stay what they are."""
-    x = torch.rand(4, 3, 64, 64)
-    model = DeepAutoencoder(replace(PHOTO_SMOKE.network, channels=192)).eval()
-    model.start_from(x)
+def test_in_the_beginning_a_linear_map_of_patches_is_alone() -> None:
+    torch.manual_seed(0)
+    model = DeepAutoencoder(PHOTO_SMOKE.network).eval()
+    x, y = torch.rand(2, 1, 3, 64, 64)
     with torch.no_grad():
-        mean, logvar = model.posterior(x)
-        assert torch.allclose(model.decode(model.encode(x)), x, atol=1e-3)
-    assert torch.allclose(mean.std((0, 2, 3)), torch.ones(192), atol=1e-2)
-    assert (logvar[0, 1:, 0, 0] >= logvar[0, :-1, 0, 0] - 1e-5).all()  # the first component is the most exact one
-    few = DeepAutoencoder(PHOTO_SMOKE.network).eval()
-    grey = torch.rand(4, 1, 8, 8).repeat_interleave(8, 2).repeat_interleave(8, 3).expand(-1, 3, -1, -1)
-    few.start_from(grey)
-    with torch.no_grad():
-        assert torch.allclose(few.decode(few.encode(grey)), grey, atol=1e-2)
+        middle, mean = model.encode((x + y) / 2), (model.encode(x) + model.encode(y)) / 2
+        assert torch.allclose(middle, mean, atol=1e-5) and middle.std() > 0.01
+        assert torch.allclose(
+            model.decode(middle), (model.decode(model.encode(x)) + model.decode(model.encode(y))) / 2, atol=1e-5
+        )
 
 
 def test_channels_are_normalised_and_that_is_undone() -> None:
@@ -188,8 +183,7 @@ def test_the_autoencoder_learns_and_its_latents_have_unit_variance(parts: list[D
     wider = replace(PHOTO_SMOKE.network, ae_width=16)
     run = train(parts, tmp_path / "out", replace(PHOTO_SMOKE, autoencoder=longer, network=wider), "autoencoder")
     start = DeepAutoencoder(wider)
-    start.start_from(floats(run.photographs.images))
-    assert run.stages["autoencoder"]["history"][0]["psnr"] > psnr(start, run.photographs.held) + 0.3
+    assert run.stages["autoencoder"]["history"][0]["psnr"] > psnr(start, run.photographs.held) + 1
     with torch.no_grad():
         z = run.autoencoder.encode(floats(run.photographs.images))
     assert torch.allclose(z.mean((0, 2, 3)), torch.zeros(4), atol=0.05)

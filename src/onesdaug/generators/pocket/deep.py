@@ -17,7 +17,7 @@ from onesdaug.generators.pocket.networks import Autoencoder, Upsample
 
 PATCH = 8  # pixels along one side of a place of the latent
 ENCODER_BLOCKS, DECODER_BLOCKS = 1, 3  # for each of the three sizes: drawing is harder than looking
-NOISE = 0.02  # variance of the noise on a latent in units of the picture, in the beginning
+START = -3.0  # logarithm of the variance that latents begin with: more of it hides the picture for hundreds of steps
 
 
 class PixelNorm(nn.Module):
@@ -51,8 +51,8 @@ class PlainBlock(nn.Module):
 class DeepAutoencoder(Autoencoder):
     """Images in [0, 1] ↔ latents of an eighth of the side; each channel has its own mean and variance taken out.
 
-    Deep networks lie beside a linear map of patches of 8×8 pixels and back. `start_from` makes the latter the best one
-    there is (principal components), and they learn what it cannot do: hours of training are saved by that.
+    Deep networks lie beside a linear map of patches of 8×8 pixels and back, and learn what it cannot do. Without it
+    training takes several times as long; begun with the principal components it stays near them.
     """
 
     shift: Tensor
@@ -78,6 +78,7 @@ class DeepAutoencoder(Autoencoder):
         for last in (code, picture):  # in the beginning the linear map is alone
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
+        nn.init.constant_(code.get_parameter("bias")[c:], START)
         self.register_buffer("scale", torch.ones(c))
         self.register_buffer("shift", torch.zeros(c))
 
@@ -95,23 +96,6 @@ class DeepAutoencoder(Autoencoder):
         z = z / _wide(self.scale) + _wide(self.shift)
         out: Tensor = self.decoder(z) + self.draw(z)
         return (out + 1) / 2
-
-    @torch.no_grad()
-    def start_from(self, images: Tensor) -> None:
-        """Begin with the principal components of these images' patches, each of unit variance."""
-        c = self.look.out_channels
-        patches = F.pixel_unshuffle(2 * images - 1, PATCH).permute(0, 2, 3, 1).flatten(0, 2)
-        colour = patches.mean(0).view(3, -1).mean(1)
-        mean = colour.repeat_interleave(PATCH**2)
-        values, vectors = torch.linalg.eigh((patches - mean).T.double().cov(correction=0))
-        deviations = values[-c:].flip(0).clamp(min=1e-6).sqrt()
-        basis = vectors[:, -c:].flip(1).T  # (c, 192): a component in each row
-        there, back = (basis / deviations[:, None]).float(), (basis * deviations[:, None]).float()
-        self.look.weight.copy_(there.view(c, 3, PATCH, PATCH))
-        self.look.bias.copy_(-(there @ mean))  # type: ignore[union-attr]
-        self.draw.weight.copy_(back.view(c, 3, PATCH, PATCH))
-        self.draw.bias.copy_(colour)  # type: ignore[union-attr]
-        self.encoder[-1].get_parameter("bias")[c:] = (NOISE / deviations.square()).log().float()
 
 
 def _blocks(width: int, count: int) -> list[PlainBlock]:

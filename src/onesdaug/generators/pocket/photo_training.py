@@ -22,7 +22,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket.condition import EfficientLite, build_condition
 from onesdaug.generators.pocket.deep import DeepAutoencoder, build_autoencoder
-from onesdaug.generators.pocket.photographs import Photographs, floats
+from onesdaug.generators.pocket.photographs import Photographs
 from onesdaug.generators.pocket.recipe import PHOTO_STAGES, PhotoRecipe, StageConfig
 from onesdaug.generators.pocket.train_photo import DecoderStage, PhotoAutoencoderStage
 from onesdaug.generators.pocket.train_stage import StagedRun
@@ -71,18 +71,9 @@ class PhotoTraining(StagedRun):
             raise ConfigError(f"{self.state / name} was trained with other settings; delete it or name another folder")
 
     def builder(self, name: str) -> Callable[[], PhotoAutoencoderStage]:
+        kind = {"autoencoder": PhotoAutoencoderStage, "decoder": DecoderStage}[name]
         config = getattr(self.recipe, name)
-
-        def autoencoder() -> PhotoAutoencoderStage:
-            images = self.photographs.images
-            some = torch.randperm(len(images), device=self.device)[:256]
-            self.autoencoder.to(self.device).start_from(floats(images[some]))
-            return PhotoAutoencoderStage(config, self.autoencoder, self.encoder, self.photographs, self.device)
-
-        def decoder() -> DecoderStage:
-            return DecoderStage(config, self.autoencoder, self.encoder, self.photographs, self.device)
-
-        return {"autoencoder": autoencoder, "decoder": decoder}[name]
+        return lambda: kind(config, self.autoencoder, self.encoder, self.photographs, self.device)
 
 
 def _settings(config: StageConfig) -> dict[str, Any]:
