@@ -111,7 +111,7 @@ class PhotoRecipe:
 
     condition: str = "efficientnet-lite2"
     network: PocketConfig = _PHOTO
-    autoencoder: AutoencoderConfig = AutoencoderConfig(steps=5_000, batch=128, lr=7e-4, seconds=200, eval_every=3)
+    autoencoder: AutoencoderConfig = AutoencoderConfig(steps=5_000, batch=128, lr=1e-3, seconds=200, eval_every=3)
     decoder: AutoencoderConfig = AutoencoderConfig(
         steps=1_500, batch=128, lr=2e-4, ema=0.998, perceptual=0.5, adversarial=0.4, seconds=75, eval_every=3
     )
