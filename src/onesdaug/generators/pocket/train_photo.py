@@ -24,7 +24,7 @@ from onesdaug.training.augment import DeviceAugment
 from onesdaug.training.stage import mixed_precision
 
 KL = 3e-3  # for each number of the latent on average
-COARSE = 0.25  # weight of the halved latent's picture, and the share of rows it is drawn for
+COARSE, COARSE_ROWS = 0.1, 0.25  # weight of the halved latent's picture, and the share of rows it is drawn for
 ENLARGED = 0.25  # share of rows cut out smaller and enlarged, as small pictures will come
 
 
@@ -79,7 +79,7 @@ class PhotoAutoencoderStage(PocketStage):
 
     def loss(self, step: int) -> Tensor:
         x = self.pictures()
-        few = x[-max(1, int(COARSE * len(x))) :]
+        few = x[-max(1, int(COARSE_ROWS * len(x))) :]
         with mixed_precision(self.device):
             mean, logvar = self.posterior(x)
             z = mean + (0.5 * logvar).exp() * torch.randn_like(mean)
