@@ -1,37 +1,64 @@
-"""README's table, from results/headline.json: python benchmarks/readme_table.py"""
+"""README's tables, from results/headline.json and results/tuned.json: python benchmarks/readme_table.py"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 from benchmarks.markers import with_tables  # noqa: E402
-from onesdaug.report.result import read_result  # noqa: E402
+from onesdaug.report.result import StudyResult, read_result  # noqa: E402
 from onesdaug.report.table import to_markdown  # noqa: E402
 from onesdaug.studies.kinds.fewshot.tables import glance  # noqa: E402
 
 README, RESULTS = ROOT / "README.md", ROOT / "results"
-STUDIES = ("headline",) if (RESULTS / "headline.json").is_file() else ("main", "fine-grained")
+TUNED = ("none", "crop-flip", "generated", "tuned")  # rows that fit a page
 
 
 def written(text: str) -> str:
-    """README with the table as the stored runs have it."""
-    parts = []
-    for name in STUDIES:
-        result = read_result(RESULTS / f"{name}.json")
-        table = glance(result)
-        assert table is not None
-        made, seeds = result.made, result.made.seeds["views"]
-        source = (
-            f"`{made.command}`, commit {made.commit}, {made.machine['device']}; "
-            f"data: {'; '.join(made.data.values())}; seeds of the views: {seeds}; "
-            f"{result.cells[0].accuracy.n:,} episodes."
-        )
-        parts.append(f"{to_markdown(table).removeprefix('**At a glance**').strip()}\n\n*{source}*")
-    return with_tables(text, {"headline": "\n\n".join(parts)})
+    """README with the tables as the stored runs have them."""
+    tuned = read_result(RESULTS / "tuned.json")
+    result = read_result(RESULTS / "headline.json")
+    known, headline = {cell.classifier for cell in result.cells}, _table(result)
+    cells = tuple(cell for cell in tuned.cells if cell.row in TUNED and cell.classifier in known)
+    short = tuned.model_copy(update={"cells": cells})
+    return with_tables(text, {"headline": headline, "tuned": f"{_table(short)}\n\n{_spared(tuned)}"})
+
+
+def _table(result: StudyResult) -> str:
+    table = glance(result)
+    assert table is not None
+    made, seeds = result.made, result.made.seeds["views"]
+    source = (
+        f"`{made.command}`, commit {made.commit}, {made.machine['device']}; "
+        f"data: {'; '.join(made.data.values())}; seeds of the views: {seeds}; "
+        f"{result.cells[0].accuracy.n:,} episodes."
+    )
+    return f"{to_markdown(table).removeprefix('**At a glance**').strip()}\n\n*{source}*"
+
+
+def _spared(result: StudyResult) -> str:
+    """What making views only until the answer is settled saves and costs, over all rows that use any."""
+    gains = {(c.data, c.classifier, c.shot, c.generator, c.row): c.gain for c in result.cells}
+    shares, losses = [], []
+    for cell in (cell for cell in result.cells if cell.row == "tuned-sparing"):
+        key = cell.data, cell.classifier, cell.shot, cell.generator
+        (views,) = [one["views"] for one in result.details["tuned"] if _key(one) == key and one["row"] == cell.label]
+        whole, mine = gains[*key, "tuned"], gains[*key, cell.row]
+        if views and whole is not None and mine is not None:
+            shares.append(views / cell.query)
+            losses.append(100 * (whole.difference - mine.difference))
+    return (
+        f"Made one at a time until a query's answer is settled, {100 * min(shares):.0f} to {100 * max(shares):.0f} % of "
+        f"the views are needed, and the gain changes by {-max(losses):+.2f} to {-min(losses):+.2f} points."
+    )
+
+
+def _key(one: dict[str, Any]) -> tuple[str, str, int, str]:
+    return one["data"], one["classifier"], one["shot"], one["generator"]
 
 
 if __name__ == "__main__":

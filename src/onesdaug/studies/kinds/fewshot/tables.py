@@ -44,6 +44,8 @@ def _brought(cell: Cell | None, column: Sequence[Cell]) -> Entry:
     """The gain with the most views; what its setting is, where the heading cannot say it for all panels."""
     if cell is None:
         return Entry()
+    if cell.original_weight == 1:  # a tuned row that uses none
+        return Entry("0.00", ("no views",))
     shared = len({(other.label, other.noise_level) for other in column}) == 1
     told = cell.label if cell.label == CONDITION_ALONE else f"noise {cell.noise_level:g}" if cell.noise_level else ""
     gain = of_gain(cell.gain)

@@ -38,7 +38,8 @@ class TunedRow:
     expected: Paired  # the gain that the validation classes promised
     scores: NDArray[np.float64]
     views: float  # that a query takes on average
-    gain: Paired | None
+    plain: ViewUse  # the originals alone, lengths as they are or all 1: whichever was better on validation classes
+    gain: Paired | None  # over those: what changing the lengths alone would bring is not the views' gain
 
     @property
     def generator(self) -> str:
@@ -54,6 +55,7 @@ class TunedRow:
             "settings": self.settings,
             "use": None if self.use is None else vars(self.use),
             "views": self.views,
+            "plain": {"normalise": self.plain.normalise},
             "expected": {"difference": self.expected.difference, "ci95": self.expected.ci95},
             "gain": None if self.gain is None else {"difference": self.gain.difference, "ci95": self.gain.ci95},
         }
@@ -65,7 +67,7 @@ def tuned_rows(
     """The tuned rows of one classifier on one benchmark; `groups` holds its other rows, a request for each seed."""
     if context.settings.split == VALIDATION:
         return
-    known: dict[tuple[tuple[str, ...], str], tuple[Sequence[BankRequest], ViewUse | None, Paired]] = {}
+    known: dict[tuple[tuple[str, ...], str], Chosen] = {}
     for row in (row for row in study.rows if row.views == TUNED):
         k = max(max(use) for use in row.uses or study.uses)
         for generator in context.generators_of(study):
@@ -75,22 +77,30 @@ def tuned_rows(
             key = row.among, generator
             if key not in known:
                 known[key] = _choose(context, mine, shot, k)
-            group, use, expected = known[key]
+            chosen, use = known[key], known[key].use
             if use is not None:
                 use = replace(use, auto=True) if row.sparing else replace(use, threshold=None)
-            yield _scored(study, context, row, group, shot, k, use, expected)
+            yield _scored(study, context, row, replace(chosen, use=use), shot, k)
 
 
-def _choose(
-    context: StudyContext, groups: Sequence[Sequence[BankRequest]], shot: int, k: int
-) -> tuple[Sequence[BankRequest], ViewUse | None, Paired]:
-    """The rows' request with the best use of its views on validation classes, and the gain to expect of it."""
+@dataclass(frozen=True)
+class Chosen:
+    """On validation classes."""
+
+    group: Sequence[BankRequest]  # of the best row, a request for each seed
+    use: ViewUse | None
+    plain: ViewUse
+    expected: Paired
+
+
+def _choose(context: StudyContext, groups: Sequence[Sequence[BankRequest]], shot: int, k: int) -> Chosen:
+    """The row with the best use of its views, and the gain to expect of it."""
     request = groups[0][0]
     _, head = context.classifier(request.classifier, request.data)
     banks = [context.banks.at(context.banks.path(replace(group[0], split=VALIDATION))) for group in groups]
     with context.timed("choosing on validation classes"):
         judge = ClassJudge(banks[0].labels, head, shot, seed=context.settings.seed)
-        _, base = judge.base(banks[0])
+        plain, base = judge.base(banks[0])
         ways = uses(k, thorough=True, fewer=False)
         choice = choose([judge], [np.array([[judge.score(bank, use) for use in ways] for bank in banks])], [base])
         group, worth, expected = groups[choice.source], choice.worth(0), choice.gains[0]
@@ -100,15 +110,13 @@ def _choose(
     chosen = NO_VIEWS if use is None else f"{group[0].row.id}, weight {use.original_weight:g}"
     task = f"{request.data}, {request.classifier.name}, {shot}-shot, {Path(request.generator).name}"
     log.info(f"{task}: {chosen}, expected {points(expected)}")
-    return group, use, expected
+    return Chosen(group, use, plain, expected)
 
 
-def _scored(
-    study: FeatureStudy, context: StudyContext, row: ViewRow, group: Sequence[BankRequest], shot: int, k: int,
-    use: ViewUse | None, expected: Paired,
-) -> TunedRow:  # fmt: skip
+def _scored(study: FeatureStudy, context: StudyContext, row: ViewRow, chosen: Chosen, shot: int, k: int) -> TunedRow:
+    group, use = chosen.group, chosen.use
     task = Task(shot=shot, episodes=context.settings.episodes or study.episodes, seed=context.settings.seed)
-    plain = context.banks.scores(group[0], task, ViewUse())
+    plain = context.banks.scores(group[0], task, chosen.plain if use else ViewUse())
     made = [context.banks.scored(request, task, use or ViewUse()) for request in group]
     scores = np.stack([one for one, _ in made]) if group[1:] and use else made[0][0]
     config = context.config(group[0].row, group[0].generator)
@@ -119,7 +127,8 @@ def _scored(
         k=k,
         settings=NO_VIEWS if use is None else _told(config),
         use=use,
-        expected=expected,
+        expected=chosen.expected,
+        plain=chosen.plain,
         scores=scores,
         views=float(np.mean([views for _, views in made])),
         gain=paired(scores, plain) if scores.shape[-1] > 1 else None,
@@ -155,7 +164,8 @@ def chosen_table(result: StudyResult) -> Table | None:
     columns = ("", "row", "chosen", "weight", "views of a query", "expected, points", "here, points")
     note = (
         "Chosen on validation classes alone, among the settings of the rows above, weights, lengths and selection. "
-        "Expected: what the choice gave on validation classes that had no part in it."
+        "Expected: what the choice gave on validation classes that had no part in it. Both gains are over the "
+        "originals alone, with features as they are or of length 1, whichever was better on validation classes."
     )
     return Table("Tuned on validation classes", columns, tuple(lines), note)
 
