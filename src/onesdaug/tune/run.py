@@ -25,6 +25,8 @@ from onesdaug.studies.provenance import made_now, settings_line
 from onesdaug.tune.candidates import propose
 from onesdaug.tune.search import Found, Search, Trial
 
+DRAWING = 0.85  # share of the time that goes into views; the rest is for choosing
+
 
 @dataclass(frozen=True)
 class Wanted:
@@ -72,7 +74,7 @@ def tune(
         work,
         k=wanted.k,
         seed=wanted.seed,
-        seconds=None if wanted.minutes is None else 60 * wanted.minutes,
+        seconds=None if wanted.minutes is None else DRAWING * 60 * wanted.minutes,
         fewest=4 if head is None else images_needed(min(wanted.shots), data.n_classes),
         most=wanted.most,
         commit=commit(),
@@ -121,7 +123,10 @@ def _result(
             "the other: the interval is that of other images of these classes, not of other classes."
         )
     if found.hurried:
-        notes.append("The time ran out before the last rung: more minutes may find more.")
+        untried = f", and {found.untried} settings were not tried" if found.untried else ""
+        notes.append(
+            f"Time ran out after {found.per_class} images of each class{untried}: a larger --budget may find more."
+        )
     if left := [f"{shot}-shot" for shot in wanted.shots if f"{shot}-shot" not in uses and "classifier" not in uses]:
         notes.append(f"Not tuned for {', '.join(left)}: that needs more images of each class.")
     return StudyResult(
