@@ -47,19 +47,24 @@ RESULT, DOCUMENT = HERE / "results" / "tune.json", HERE.parent / "docs" / "tune.
 NAME = "benchmarks/results/tune.json"
 ENCODER = HERE.parent / "artifacts" / "fewshot" / "mini-protonet-convnet"
 CPU = torch.device("cpu")
-K, IMAGES, SETTINGS, SHOTS = 3, 6, 3, (1, 5)
+SIDE, K, IMAGES, SETTINGS, SHOTS = 84, 3, 6, 3, (1, 5)
 
 
 def classes(count: int, images: int) -> Dataset:
     """All 16 validation classes of miniImageNet, and the first of CUB's up to `count`."""
     parts = [load_split("miniimagenet", "val").take(images), load_split("cub", "val").take(images, count - 16)]
     return Dataset(
-        np.concatenate([part.images for part in parts]),
+        np.concatenate([_small(part.images) for part in parts]),
         np.concatenate([parts[0].labels, parts[1].labels + 16]),
         (*parts[0].class_names, *parts[1].class_names),
         (*parts[0].ids, *parts[1].ids),
         " and ".join(part.fingerprint for part in parts),
     )
+
+
+def _small(images: Any) -> Any:
+    """Squares of miniImageNet's size; CUB's are a little larger."""
+    return np.stack([np.asarray(Image.fromarray(image).resize((SIDE, SIDE))) for image in images])
 
 
 def some(data: Dataset, chosen: Sequence[int], name: str) -> Dataset:
@@ -160,13 +165,13 @@ def paragraph(stored: dict[str, Any]) -> str:
     run, rows = stored["time"], stored["splits"]
     load = f"load {run['load_before'][0]:.1f} before, {run['load_after'][0]:.1f} after"
     lines = [
-        f"20 validation classes × 30 images (16 of miniImageNet, four of CUB), the miniImageNet ConvNet, `pocket`, two "
-        f"cores ({load}):\nan answer after {run['seconds'] / 60:.1f} minutes. {' '.join(run['notes'])}",
+        f"20 validation classes × 30 images (16 of miniImageNet, four of CUB), the miniImageNet ConvNet, `pocket`, "
+        f"two cores ({load}):\nan answer after {run['seconds'] / 60:.1f} minutes. {' '.join(run['notes'])}",
         "",
         *(f"    {line}" for line in run["answer"]),
         "",
-        f"Whether such a gain comes: 40 validation classes (16 and 24), {IMAGES} images each, cut into halves at random "
-        f"three times; chosen on one half,\nmeasured on the other. Estimate and outcome differ by less than their "
+        f"Whether such a gain comes: 40 validation classes (16 and 24), {IMAGES} images each, cut into halves at "
+        f"random three times; chosen on one half,\nmeasured on the other. Estimate and outcome differ by less than their "
         f"intervals in {sum(row['agree'] for row in rows)} of {len(rows)} cases.",
         "",
         "| split | task | chosen | estimate | outcome on the other classes |",
