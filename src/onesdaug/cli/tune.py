@@ -87,7 +87,8 @@ def tune(
     wanted = Wanted(list_of(sources), tasks, way, k, candidates, budget or None, per_class, seed)
     with resumable():
         folder = work or output.with_name(f"{output.stem}.work")
-        found = search(load_data(data, split, root, "val"), network, scorer, wanted, folder, chosen, Path(data).name)
+        images, sheet = load_data(data, split, root, "val"), output.with_name(f"{output.stem}-views.webp")
+        found = search(images, network, scorer, wanted, folder, chosen, Path(data).name, sheet)
     write_text(output, found.model_dump_json(indent=1) + "\n")
     print_parts(shown_by(found), results_screen())
     typer.echo(f"{output}, {write_text(output.with_suffix('.html'), page.render([found], output.parent))}")

@@ -23,6 +23,7 @@ from onesdaug.fewshot.heads import Head
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.provenance import made_now, settings_line
 from onesdaug.tune.candidates import propose
+from onesdaug.tune.pictures import views_sheet
 from onesdaug.tune.search import Found, Search, Trial
 
 DRAWING = 0.85  # share of the time that goes into views; the rest is for choosing
@@ -50,8 +51,9 @@ def tune(
     work: Path,
     device: torch.device,
     name: str = "",
+    sheet: Path | None = None,
 ) -> StudyResult:
-    """Search, choose, estimate; `name` is the data's, for people."""
+    """Search, choose, estimate; `name` is the data's, for people, `sheet` the file for a picture of the views."""
     began = time.perf_counter()
     if head is None and encoder.dim != data.n_classes:
         raise ConfigError(
@@ -79,7 +81,9 @@ def tune(
         most=wanted.most,
         commit=commit(),
     ).run()
-    return _result(found, data, encoder, wanted, device, name, time.perf_counter() - began)
+    shown = () if sheet is None else (views_sheet(found, data, wanted.k, wanted.seed, sheet),)
+    made = _result(found, data, encoder, wanted, device, name, time.perf_counter() - began)
+    return made.model_copy(update={"sheets": shown})
 
 
 def _result(
