@@ -217,9 +217,10 @@ class TestTimeEnsemble(Estimator, nn.Module):
 
     def _views(self, fed: Tensor | list[Image.Image], first: int, last: int) -> Any:
         """Views `first` to `last` of each: all from the first on, or one alone."""
-        if last > first or last == 1:
+        fed = fed.float().clamp(0, 1) if isinstance(fed, Tensor) else fed
+        if first == 1:
             if isinstance(fed, Tensor):
-                return self.source.tensors(fed.float().clamp(0, 1), last, self.seed)
+                return self.source.tensors(fed, last, self.seed)
             return self.source.images(fed, last, self.seed)
         made = self.source.nth(fed, last, self.seed)
         return made[:, None] if isinstance(made, Tensor) else [[view] for view in made]
