@@ -96,7 +96,7 @@ def timed() -> dict[str, Any]:
         found = json.loads(output.read_text())
         pages = HERE.parent / "build" / "tune"
         pages.mkdir(parents=True, exist_ok=True)
-        for file in Path(folder).glob("tuned*.*"):
+        for file in (output, output.with_suffix(".html"), output.with_name("tuned-views.webp")):
             (pages / file.name).write_bytes(file.read_bytes())
     return {
         "seconds": seconds, "threads": torch.get_num_threads(), "load_before": before, "load_after": os.getloadavg(),

@@ -111,7 +111,7 @@ class Search:
         """Look at `size` images of each class; False: no time for it. The first settings are seen through anyway."""
         while trial.per_class < size:
             first = not any(other.per_class >= self.fewest for other in self.trials if not other.free)
-            if not first and self._late(trial, until):
+            if not first and self._late([trial], until):
                 return False
             self._look(trial, trial.per_class)
         return True
@@ -124,22 +124,21 @@ class Search:
         timed = [trial for trial in alive if not trial.free] or alive
         done = min(trial.per_class for trial in timed)
         while done < size:
-            if done >= self.fewest and any(self._late(trial, until) for trial in timed):
+            if done >= self.fewest and self._late(timed, until):
                 break
             done += 1
-            if not all(self._reach(trial, done, until if done > self.fewest else None) for trial in timed):
-                done -= 1
-                break
+            for trial in timed:
+                self._reach(trial, done)
         for trial in alive:
             self._reach(trial, done)
         return done
 
-    def _late(self, trial: Trial, until: float | None) -> bool:
-        """Whether one more image of each class would take too long."""
+    def _late(self, trials: Sequence[Trial], until: float | None) -> bool:
+        """Whether one more image of each class would take too long, by what it took so far (or others took)."""
         if until is None:
             return False
-        known = [t.seconds_per_image for t in (trial, *self.trials) if t.seconds_per_image is not None]
-        return time.monotonic() + (known[0] if known else 0.0) * len(self.order) > until
+        known = [[t.seconds_per_image for t in (one, *self.trials) if t.seconds_per_image] for one in trials]
+        return time.monotonic() + sum(paces[0] for paces in known if paces) * len(self.order) > until
 
     def _look(self, trial: Trial, column: int) -> None:
         """Draw and embed, or take up where an earlier run left it."""
