@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from statistics import mean
 from typing import Any
-
-from markers import with_tables
 
 from onesdaug.common.files import write_text
 from onesdaug.common.provenance import commit
 from onesdaug.fewshot.bank import FeatureBank
 from onesdaug.fewshot.evaluate import Task, ViewUse, evaluate
 from onesdaug.fewshot.heads import load_head
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only its own folder is there
+
+from benchmarks.markers import with_tables
 
 HERE = Path(__file__).parent
 RESULT, DOCUMENT, NAME = (

@@ -27,7 +27,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from markers import with_tables
 from PIL import Image
 from torch import Tensor
 
@@ -43,6 +42,10 @@ from onesdaug.fewshot.views import Views
 from onesdaug.tune.candidates import Candidate, propose
 from onesdaug.tune.judge import ClassJudge, Judge, expected
 from onesdaug.tune.search import Search
+
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only its own folder is there
+
+from benchmarks.markers import with_tables
 
 HERE = Path(__file__).parent
 RESULT, DOCUMENT = HERE / "results" / "tune.json", HERE.parent / "docs" / "tune.md"
@@ -94,10 +97,6 @@ def timed() -> dict[str, Any]:
         )  # fmt: skip
         seconds = time.perf_counter() - began
         found = json.loads(output.read_text())
-        pages = HERE.parent / "build" / "tune"
-        pages.mkdir(parents=True, exist_ok=True)
-        for file in (output, output.with_suffix(".html"), output.with_name("tuned-views.webp")):
-            (pages / file.name).write_bytes(file.read_bytes())
     return {
         "seconds": seconds, "threads": torch.get_num_threads(), "load_before": before, "load_after": os.getloadavg(),
         "answer": found["details"]["answer"], "notes": found["notes"], "machine": found["made"]["machine"],

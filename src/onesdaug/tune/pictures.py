@@ -32,8 +32,9 @@ def views_sheet(found: Found, data: Dataset, k: int, seed: int, file: Path) -> S
         pictures = [Image.fromarray(np.asarray(data.images[row])), *(view for made in drawn for view in made[i])]
         lines.append(SheetRow(data.class_names[data.labels[row]], "", [fitted(picture) for picture in pictures]))
     columns = ["original", *(f"{name}, view {n}" for name in shown for n in range(1, count + 1))]
+    title = " · ".join(f"{name}: {trial.candidate.label}" for name, trial in shown.items())
     with whole_file(file) as temporary:
-        draw_sheet(lines, columns, "What the views look like").save(temporary, "WEBP", quality=82)
+        draw_sheet(lines, columns, title).save(temporary, "WEBP", quality=82)
     told = "; ".join(f"{name}: {trial.candidate.label} ({_told(found, trial)})" for name, trial in shown.items())
     return Sheet(title="The best and the worst views", caption=f"{told[0].upper()}{told[1:]}.", file=file.name)
 

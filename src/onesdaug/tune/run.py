@@ -94,7 +94,7 @@ def _result(
     spared = [_spared(found, task, winner, use) for task, use in enumerate(uses.values())]
     answer = [sentence(found, task, use, winner) for task, use in enumerate(uses.values())]
     told = zip(uses.items(), spared, strict=True)
-    answer += [_sparing_sentence(name, use, sparing) for (name, use), sparing in told if use is not None]
+    answer += filter(None, (_sparing_sentence(name, use, each) for (name, use), each in told if use is not None))
     config, views = winner.candidate.config, winner.candidate.views.source.views
     tuned = Tuned(
         source=winner.candidate.source,
@@ -127,9 +127,9 @@ def _result(
             "the other: the interval is that of other images of these classes, not of other classes."
         )
     if found.hurried:
-        untried = f", and {found.untried} settings were not tried" if found.untried else ""
+        untried = f"; {found.untried} settings were not tried" if found.untried else ""
         notes.append(
-            f"Time ran out after {found.per_class} images of each class{untried}: a larger --budget may find more."
+            f"Time ran out after {found.per_class} images of each class{untried}. A larger --budget may find more."
         )
     if left := [f"{shot}-shot" for shot in wanted.shots if f"{shot}-shot" not in uses and "classifier" not in uses]:
         notes.append(f"Not tuned for {', '.join(left)}: that needs more images of each class.")
@@ -181,18 +181,22 @@ def _spared(found: Found, task: int, winner: Trial, chosen: TunedUse | None) -> 
 
 
 def _sparing_sentence(name: str, use: TunedUse, spared: dict[str, Any]) -> str:
-    """How many views are needed if they are made one at a time, or only where they pay."""
+    """How many views are needed if they are made one at a time, or only where they pay; "" where none are spared."""
 
-    def cost(way: str) -> str:
-        return f"({-100 * spared[way]['loss']:+.2f} points)"
+    def told(way: str, what: str) -> str:
+        points = round(-100 * spared[way]["loss"], 2) or 0.0  # no "-0.00"
+        return f"{what} ({points:+.2f} points)"
 
-    told = f"{name}: one at a time until the answer is settled (k = auto), "
-    told += f"{spared['auto']['views']:.2f} of {use.k} views are drawn {cost('auto')}"
-    if use.threshold is None:
-        return told
-    share, views = spared["unsure"]["views"] / use.k, spared["unsure and auto"]["views"]
-    told += f"; only where the original's margin is at most {use.threshold:.2g}, {share:.0%} of the images need views "
-    return f"{told}{cost('unsure')}; both together, {views:.2f} views {cost('unsure and auto')}"
+    parts = []
+    if use.k > 1:
+        parts.append(told("auto", f"one at a time until settled (k = auto), {spared['auto']['views']:.2f} of {use.k}"))
+    if use.threshold is not None:
+        share = spared["unsure"]["views"] / use.k
+        where = f"only where the original's margin is at most {use.threshold:.2g}, for {share:.0%} of the images"
+        parts.append(told("unsure", where))
+    if len(parts) == 2:
+        parts.append(told("unsure and auto", f"both, {spared['unsure and auto']['views']:.2f} of {use.k}"))
+    return f"{name}, views spared: {'; '.join(parts)}" if parts else ""
 
 
 def sentence(found: Found, task: int, use: TunedUse | None, winner: Trial) -> str:

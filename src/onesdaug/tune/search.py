@@ -70,7 +70,7 @@ class Found:
     bases: list[Floats]
     by_use: list[list[list[Paired]]]  # task, finalist, use: not nested, for looking at
     per_class: int
-    hurried: bool  # whether time ran out before all images were looked at
+    hurried: bool  # whether time ran out before all settings or all images were looked at
     untried: int  # settings there was no time for
 
 
@@ -111,7 +111,7 @@ class Search:
         """Look at `size` images of each class; False: no time for it. The first settings are seen through anyway."""
         while trial.per_class < size:
             first = not any(other.per_class >= self.fewest for other in self.trials if not other.free)
-            if not first and self._late([trial], until):
+            if not first and self._late([trial] * (size - trial.per_class), until):
                 return False
             self._look(trial, trial.per_class)
         return True
@@ -188,7 +188,7 @@ class Search:
             [[expected(judge, one - base, base) for one in of_trial] for of_trial in mine]
             for judge, mine, base in zip(judges, scores, bases, strict=True)
         ]
-        hurried = size < self.sizes[-1]
+        hurried = size < self.sizes[-1] or untried > 0
         return Found(
             self.trials, finalists, choice, ways, judges, list(plain), list(bases), by_use, size, hurried, untried
         )
