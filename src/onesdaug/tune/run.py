@@ -117,9 +117,9 @@ def _result(
         if config is None
         else {tuned.source: f"{tuned.generator} · {settings_line(config.model_dump())}"},
     )
+    tried = len(found.trials) - found.untried
     notes = [
-        f"{len(found.trials)} sources and settings tried; {len(found.finalists)} judged on {found.per_class} "
-        "images of each class."
+        f"{tried} sources and settings tried; {len(found.finalists)} judged on {found.per_class} images of each class."
     ]
     if not found.judges[0].alone and data.n_classes < 4:
         notes.append(
