@@ -30,6 +30,7 @@ import torch
 from PIL import Image
 from torch import Tensor
 
+from onesdaug.analysis.choice import ClassJudge, Judge, expected
 from onesdaug.augment.seeds import tensor_digests
 from onesdaug.augment.source import ViewSource
 from onesdaug.common.files import write_text
@@ -40,7 +41,6 @@ from onesdaug.encoders.load import load_encoder
 from onesdaug.fewshot.heads import load_head
 from onesdaug.fewshot.views import Views
 from onesdaug.tune.candidates import Candidate, propose
-from onesdaug.tune.judge import ClassJudge, Judge, expected
 from onesdaug.tune.search import Search
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, only its own folder is there
