@@ -134,6 +134,36 @@ def test_the_number_of_views_is_checked(options: Any) -> None:
         TestTimeEnsemble(Brightness(), Counting(), k="auto", at_most=2)
 
 
+class Own:
+    """Not one of ours: an object with the two methods."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def tensors(self, batch: Tensor, k: int, seeds: Any) -> Tensor:
+        return torch.stack([self.nth(batch, number, seeds) for number in range(1, k + 1)], dim=1)
+
+    def nth(self, batch: Tensor, number: int, seeds: Any) -> Tensor:
+        self.asked.append(number)
+        return (batch + number / 10).clamp(0, 1)
+
+
+def test_an_object_of_ones_own_is_asked_for_one_view_where_it_can() -> None:
+    own = Own()
+    settings: Any = {"k": "auto", "at_most": 3, "combine": "probs"}
+    found = TestTimeEnsemble(Brightness(), own, **settings).eval()(BATCH, return_details=True)
+    assert own.asked == [1, 2] and found.drawn.max() == 2
+    plain = TestTimeEnsemble(Brightness(), own.tensors, **settings).eval()(BATCH, return_details=True)
+    assert own.asked[2:] == [1, 1, 2] and torch.equal(plain.output, found.output)
+    with pytest.raises(ConfigError, match=r"must give a tensor \(1, 3, 4, 4\) for one view, but gave \(1, 3, 4, 2\)"):
+        TestTimeEnsemble(Brightness(), Small(), **settings).eval()(BATCH)
+
+
+class Small(Brighter):
+    def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        return batch[..., :2]
+
+
 @pytest.mark.parametrize("name", ["pocket", "shape", "crop-flip", "traditional"])
 def test_a_view_alone_is_the_one_among_many(name: str) -> None:
     source = as_source(find_views(name, None, "cpu")).views

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from onesdaug.analysis.choice import ClassJudge, ImageJudge, Judge, uses
+from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.source import ViewSource
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.base import Encoder
@@ -89,6 +91,38 @@ def test_noise_is_refused(data: Dataset, tmp_path: Path) -> None:
     found = search(data, [Planted(data, False)], tmp_path)
     assert all(gain.difference - gain.ci95 <= 0 for gain in found.choice.gains)
     assert all(abs(gain.difference) < 0.02 for gain in found.choice.gains)
+
+
+@dataclass
+class Slow(Planted):
+    """Every image takes a second of a clock that nothing else moves."""
+
+    now: list[float] = field(default_factory=lambda: [0.0])
+
+    def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        self.now[0] += len(batch)
+        return super().tensors(batch, k, seeds)
+
+
+@pytest.mark.parametrize(("minutes", "tried", "images"), [(0.1, 1, 4), (8, 3, 10), (10, 3, 12), (60, 4, 12)])
+def test_the_time_is_kept(
+    data: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, minutes: float, tried: int, images: int
+) -> None:
+    """20 classes, at a second an image: 20 s for one image of each, 80 s for the four that a first look takes."""
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], perf_counter=lambda: now[0])
+    monkeypatch.setattr("onesdaug.tune.search.time", clock)
+    slow = [Slow(data, helps, now=now) for helps in (True, False)] * 2
+    candidates = [
+        Candidate("pocket", Views(source, f"slow {number}", CPU), AugmentConfig(steps=1 + number))
+        for number, source in enumerate(slow)
+    ]
+    candidates.append(Candidate("free", Views(Planted(data, False), "free", CPU)))
+    found = Search(data, encoder(), candidates, few_shot, tmp_path, k=2, fewest=4, seconds=60 * minutes).run()
+    assert now[0] <= max(60 * minutes, 80)  # the first settings are seen in any case
+    assert found.untried == 4 - tried
+    assert found.per_class == images and found.hurried is (minutes < 60)
+    assert {trial.candidate.source for trial in found.finalists} == {"pocket", "free"}
 
 
 def test_what_was_drawn_is_taken_up_again(data: Dataset, tmp_path: Path) -> None:

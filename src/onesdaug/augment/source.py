@@ -77,6 +77,14 @@ class OwnViews(ViewSource):
 
         return self.function(batch, k, row_seeds(batch) if seeds is None else seeds)
 
+    def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        from onesdaug.augment.seeds import row_seeds
+
+        if not hasattr(self.views, "nth"):
+            return super().nth(batch, number, seeds)
+        view: Tensor = self.views.nth(batch, number, row_seeds(batch) if seeds is None else seeds)
+        return view
+
     @property
     def code(self) -> Any:
         return self.views

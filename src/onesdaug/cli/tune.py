@@ -52,7 +52,9 @@ def tune(
     shots: Annotated[str, typer.Option(help="Support images per class, by commas.")] = "1,5",
     way: Annotated[int, typer.Option(min=2, help="Classes per episode.")] = 5,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="At most so many views per image.")] = 3,
-    budget: Annotated[float | None, typer.Option(min=0.1, help="Minutes; then the best so far is judged.")] = None,
+    budget: Annotated[
+        float, typer.Option(min=0, help="Minutes; then the best so far is judged. 0: as long as it takes.")
+    ] = 10,
     candidates: Annotated[int, typer.Option(min=1, help="Settings to try of each generator.")] = 6,
     per_class: PerClass = None,
     split: Annotated[str | None, typer.Option(help="train, val or test; a benchmark's default is val.")] = None,
@@ -81,12 +83,12 @@ def tune(
     chosen = pick_device(device)
     network = load_encoder(encoder or classifier or "", chosen)
     scorer = None if encoder is None else _head(encoder, head, network.dim)
-    wanted = Wanted(
-        list_of(sources), tuple(_number(shot) for shot in list_of(shots)), way, k, candidates, budget, per_class, seed
-    )
+    tasks = tuple(_number(shot) for shot in list_of(shots))
+    wanted = Wanted(list_of(sources), tasks, way, k, candidates, budget or None, per_class, seed)
     with resumable():
         folder = work or output.with_name(f"{output.stem}.work")
-        found = search(load_data(data, split, root, "val"), network, scorer, wanted, folder, chosen, Path(data).name)
+        images, sheet = load_data(data, split, root, "val"), output.with_name(f"{output.stem}-views.webp")
+        found = search(images, network, scorer, wanted, folder, chosen, Path(data).name, sheet)
     write_text(output, found.model_dump_json(indent=1) + "\n")
     print_parts(shown_by(found), results_screen())
     typer.echo(f"{output}, {write_text(output.with_suffix('.html'), page.render([found], output.parent))}")

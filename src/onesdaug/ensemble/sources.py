@@ -49,9 +49,13 @@ class Source:
     def nth(self, fed: Tensor | list[Image.Image], number: int, seed: int) -> Tensor | list[Image.Image]:
         """View `number` of each alone."""
         with calling(f"{self.views!r}, asked for view {number} of {len(fed)} images,", self.views.code):
-            if isinstance(fed, Tensor):
-                return self.views.nth(fed.float().clamp(0, 1), number, row_seeds(fed, seed))
-            return self.views.nth_pictures(fed, number, seed)
+            if not isinstance(fed, Tensor):
+                return self.views.nth_pictures(fed, number, seed)
+            made = self.views.nth(fed, number, row_seeds(fed, seed))
+        if not isinstance(made, Tensor) or made.shape != fed.shape:
+            got = tuple(made.shape) if isinstance(made, Tensor) else type(made).__name__
+            raise ConfigError(f"the view source must give a tensor {tuple(fed.shape)} for one view, but gave {got}")
+        return made
 
 
 def as_source(views: Any) -> Source:

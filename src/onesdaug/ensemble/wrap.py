@@ -201,7 +201,8 @@ class TestTimeEnsemble(Estimator, nn.Module):
                 break
             some = fed[places.to(fed.device)] if isinstance(fed, Tensor) else [fed[i] for i in places.tolist()]
             made = self._views(some, first, last)
-            per_view[places, first : last + 1] = self._run(_flat(made)).reshape(len(places), -1, alone.shape[1])
+            rows = made.to(some).flatten(0, 1) if isinstance(some, Tensor) else list(chain.from_iterable(made))
+            per_view[places, first : last + 1] = self._run(rows).reshape(len(places), -1, alone.shape[1])
             before = output[places]
             output[places], weights[places, : last + 1], kept[places, :last] = self._combined(
                 per_view[places, : last + 1]
@@ -217,9 +218,10 @@ class TestTimeEnsemble(Estimator, nn.Module):
 
     def _views(self, fed: Tensor | list[Image.Image], first: int, last: int) -> Any:
         """Views `first` to `last` of each: all from the first on, or one alone."""
-        if last > first or last == 1:
+        fed = fed.float().clamp(0, 1) if isinstance(fed, Tensor) else fed
+        if first == 1:
             if isinstance(fed, Tensor):
-                return self.source.tensors(fed.float().clamp(0, 1), last, self.seed)
+                return self.source.tensors(fed, last, self.seed)
             return self.source.images(fed, last, self.seed)
         made = self.source.nth(fed, last, self.seed)
         return made[:, None] if isinstance(made, Tensor) else [[view] for view in made]
@@ -288,8 +290,3 @@ def _one_of(name: str, value: str, allowed: Any) -> None:
 def _name(model: Any) -> str:
     """A function's name or an object's own words, in one line."""
     return str(getattr(model, "__name__", None) or " ".join(repr(model).split()))
-
-
-def _flat(views: Any) -> Any:
-    """The views of all images in one row."""
-    return views.flatten(0, 1) if isinstance(views, Tensor) else [view for own in views for view in own]

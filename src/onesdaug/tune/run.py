@@ -23,7 +23,10 @@ from onesdaug.fewshot.heads import Head
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.provenance import made_now, settings_line
 from onesdaug.tune.candidates import propose
+from onesdaug.tune.pictures import views_sheet
 from onesdaug.tune.search import Found, Search, Trial
+
+DRAWING = 0.85  # share of the time that goes into views; the rest is for choosing
 
 
 @dataclass(frozen=True)
@@ -48,8 +51,9 @@ def tune(
     work: Path,
     device: torch.device,
     name: str = "",
+    sheet: Path | None = None,
 ) -> StudyResult:
-    """Search, choose, estimate; `name` is the data's, for people."""
+    """Search, choose, estimate; `name` is the data's, for people, `sheet` the file for a picture of the views."""
     began = time.perf_counter()
     if head is None and encoder.dim != data.n_classes:
         raise ConfigError(
@@ -72,12 +76,14 @@ def tune(
         work,
         k=wanted.k,
         seed=wanted.seed,
-        seconds=None if wanted.minutes is None else 60 * wanted.minutes,
+        seconds=None if wanted.minutes is None else DRAWING * 60 * wanted.minutes,
         fewest=4 if head is None else images_needed(min(wanted.shots), data.n_classes),
         most=wanted.most,
         commit=commit(),
     ).run()
-    return _result(found, data, encoder, wanted, device, name, time.perf_counter() - began)
+    shown = () if sheet is None else (views_sheet(found, data, wanted.k, wanted.seed, sheet),)
+    made = _result(found, data, encoder, wanted, device, name, time.perf_counter() - began)
+    return made.model_copy(update={"sheets": shown})
 
 
 def _result(
@@ -88,7 +94,7 @@ def _result(
     spared = [_spared(found, task, winner, use) for task, use in enumerate(uses.values())]
     answer = [sentence(found, task, use, winner) for task, use in enumerate(uses.values())]
     told = zip(uses.items(), spared, strict=True)
-    answer += [_sparing_sentence(name, use, sparing) for (name, use), sparing in told if use is not None]
+    answer += filter(None, (_sparing_sentence(name, use, each) for (name, use), each in told if use is not None))
     config, views = winner.candidate.config, winner.candidate.views.source.views
     tuned = Tuned(
         source=winner.candidate.source,
@@ -111,9 +117,9 @@ def _result(
         if config is None
         else {tuned.source: f"{tuned.generator} · {settings_line(config.model_dump())}"},
     )
+    tried = len(found.trials) - found.untried
     notes = [
-        f"{len(found.trials)} sources and settings tried; {len(found.finalists)} judged on {found.per_class} "
-        "images of each class."
+        f"{tried} sources and settings tried; {len(found.finalists)} judged on {found.per_class} images of each class."
     ]
     if not found.judges[0].alone and data.n_classes < 4:
         notes.append(
@@ -121,7 +127,10 @@ def _result(
             "the other: the interval is that of other images of these classes, not of other classes."
         )
     if found.hurried:
-        notes.append("The time ran out before the last rung: more minutes may find more.")
+        untried = f"; {found.untried} settings were not tried" if found.untried else ""
+        notes.append(
+            f"Time ran out after {found.per_class} images of each class{untried}. A larger --budget may find more."
+        )
     if left := [f"{shot}-shot" for shot in wanted.shots if f"{shot}-shot" not in uses and "classifier" not in uses]:
         notes.append(f"Not tuned for {', '.join(left)}: that needs more images of each class.")
     return StudyResult(
@@ -172,18 +181,22 @@ def _spared(found: Found, task: int, winner: Trial, chosen: TunedUse | None) -> 
 
 
 def _sparing_sentence(name: str, use: TunedUse, spared: dict[str, Any]) -> str:
-    """How many views are needed if they are made one at a time, or only where they pay."""
+    """How many views are needed if they are made one at a time, or only where they pay; "" where none are spared."""
 
-    def cost(way: str) -> str:
-        return f"({-100 * spared[way]['loss']:+.2f} points)"
+    def told(way: str, what: str) -> str:
+        points = round(-100 * spared[way]["loss"], 2) or 0.0  # no "-0.00"
+        return f"{what} ({points:+.2f} points)"
 
-    told = f"{name}: one at a time until the answer is settled (k = auto), "
-    told += f"{spared['auto']['views']:.2f} of {use.k} views are drawn {cost('auto')}"
-    if use.threshold is None:
-        return told
-    share, views = spared["unsure"]["views"] / use.k, spared["unsure and auto"]["views"]
-    told += f"; only where the original's margin is at most {use.threshold:.2g}, {share:.0%} of the images need views "
-    return f"{told}{cost('unsure')}; both together, {views:.2f} views {cost('unsure and auto')}"
+    parts = []
+    if use.k > 1:
+        parts.append(told("auto", f"one at a time until settled (k = auto), {spared['auto']['views']:.2f} of {use.k}"))
+    if use.threshold is not None:
+        share = spared["unsure"]["views"] / use.k
+        where = f"only where the original's margin is at most {use.threshold:.2g}, for {share:.0%} of the images"
+        parts.append(told("unsure", where))
+    if len(parts) == 2:
+        parts.append(told("unsure and auto", f"both, {spared['unsure and auto']['views']:.2f} of {use.k}"))
+    return f"{name}, views spared: {'; '.join(parts)}" if parts else ""
 
 
 def sentence(found: Found, task: int, use: TunedUse | None, winner: Trial) -> str:

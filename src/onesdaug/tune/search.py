@@ -70,7 +70,8 @@ class Found:
     bases: list[Floats]
     by_use: list[list[list[Paired]]]  # task, finalist, use: not nested, for looking at
     per_class: int
-    hurried: bool  # whether the time ran out before the last rung
+    hurried: bool  # whether time ran out before all settings or all images were looked at
+    untried: int  # settings there was no time for
 
 
 class Search:
@@ -84,7 +85,7 @@ class Search:
         self.data, self.encoder, self.judges, self.work = data, encoder, judges, work
         self.k, self.seed, self.commit = k, seed, commit
         self.trials = [Trial(candidate) for candidate in candidates]
-        self.deadline = None if seconds is None else time.monotonic() + seconds
+        self.seconds, self.began, self.fewest = seconds, time.monotonic(), fewest
         self.sizes = rung_sizes(int(data.counts().min()), fewest, len([t for t in self.trials if not t.free]), most)
         rng = np.random.default_rng(seed)
         # column j holds the j-th image of every class: a prefix of columns is a fair part
@@ -93,30 +94,51 @@ class Search:
         )
 
     def run(self) -> Found:
-        alive, done, hurried = self.trials, 0, False
+        """Every rung has the same share of the time. In the first one settings are looked at one after the other, as
+        many as there is time for; then all that are left go on together, an image of each class at a time."""
+        alive, done, untried = self.trials, 0, 0
         for rung, size in enumerate(self.sizes):
-            ready = [trial for trial in alive if self._extend(trial, size)]
-            hurried |= len(ready) < len(alive)
-            if all(trial.free for trial in ready) and not all(trial.free for trial in alive):
-                break  # no time for a further rung: what the last one left is judged
-            alive, done = ready, size
-            if size != self.sizes[-1]:
-                alive = self._halve(alive, size, rung)
-        return self._judge(alive, done, hurried)
+            until = None if self.seconds is None else self.began + self.seconds * (rung + 1) / len(self.sizes)
+            if rung == 0:
+                alive = [trial for trial in alive if trial.free or self._reach(trial, self.fewest, until)]
+                untried = len(self.trials) - len(alive)
+            done = self._together(alive, size, until)
+            if rung + 1 < len(self.sizes):
+                alive = self._halve(alive, done, rung)
+        return self._judge(alive, done, untried)
 
-    def _late(self, trial: Trial) -> bool:
-        """Whether time is over; the first settings are seen through the first rung in any case."""
-        if self.deadline is None or trial.free or time.monotonic() < self.deadline:
-            return False
-        return any(other.per_class >= self.sizes[0] and not other.free for other in self.trials)
-
-    def _extend(self, trial: Trial, size: int) -> bool:
-        """Look at `size` images of each class and their views, one of each class at a time; False: no time for it."""
+    def _reach(self, trial: Trial, size: int, until: float | None = None) -> bool:
+        """Look at `size` images of each class; False: no time for it. The first settings are seen through anyway."""
         while trial.per_class < size:
-            if self._late(trial):
+            first = not any(other.per_class >= self.fewest for other in self.trials if not other.free)
+            if not first and self._late([trial] * (size - trial.per_class), until):
                 return False
             self._look(trial, trial.per_class)
         return True
+
+    def _together(self, alive: list[Trial], size: int, until: float | None) -> int:
+        """Up to `size` images of each class for all of them; gives how many they have in common.
+
+        Those without settings follow the others: they cost next to nothing.
+        """
+        timed = [trial for trial in alive if not trial.free] or alive
+        done = min(trial.per_class for trial in timed)
+        while done < size:
+            if done >= self.fewest and self._late(timed, until):
+                break
+            done += 1
+            for trial in timed:
+                self._reach(trial, done)
+        for trial in alive:
+            self._reach(trial, done)
+        return done
+
+    def _late(self, trials: Sequence[Trial], until: float | None) -> bool:
+        """Whether one more image of each class would take too long, by what it took so far (or others took)."""
+        if until is None:
+            return False
+        known = [[t.seconds_per_image for t in (one, *self.trials) if t.seconds_per_image] for one in trials]
+        return time.monotonic() + sum(paces[0] for paces in known if paces) * len(self.order) > until
 
     def _look(self, trial: Trial, column: int) -> None:
         """Draw and embed, or take up where an earlier run left it."""
@@ -154,7 +176,7 @@ class Search:
         )
         return [t for t in alive if t.free or t in keep]
 
-    def _judge(self, finalists: list[Trial], size: int, hurried: bool) -> Found:
+    def _judge(self, finalists: list[Trial], size: int, untried: int) -> Found:
         banks = [trial.bank(size) for trial in finalists]
         judges = self.judges(banks[0].labels)
         ways = uses(self.k, True, judges[0].lengths)
@@ -166,7 +188,10 @@ class Search:
             [[expected(judge, one - base, base) for one in of_trial] for of_trial in mine]
             for judge, mine, base in zip(judges, scores, bases, strict=True)
         ]
-        return Found(self.trials, finalists, choice, ways, judges, list(plain), list(bases), by_use, size, hurried)
+        hurried = size < self.sizes[-1] or untried > 0
+        return Found(
+            self.trials, finalists, choice, ways, judges, list(plain), list(bases), by_use, size, hurried, untried
+        )
 
 
 def rung_sizes(images: int, fewest: int, candidates: int, most: int | None = None) -> list[int]:

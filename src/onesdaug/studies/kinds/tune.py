@@ -65,10 +65,12 @@ def _plots(tasks: Sequence[Task]) -> Iterator[Plot]:
 
 @drawn
 def cost_plot(task: Task) -> Chart | None:
-    """A dot for each source; the line joins those that nothing cheaper beats."""
-    spots = sorted(
-        (f["seconds_per_image"] or 0.0, 100 * _best(f)["gain"], f["label"], f["source"]) for f in task["finalists"]
-    )
+    """A dot for each source whose cost is known; the line joins those that nothing cheaper beats.
+
+    Views that an earlier run left have no cost here.
+    """
+    known = [finalist for finalist in task["finalists"] if finalist["seconds_per_image"]]
+    spots = sorted((f["seconds_per_image"], 100 * _best(f)["gain"], f["label"], f["source"]) for f in known)
     if not spots:
         return None
     chart = Chart(f"Gain against cost, {task['name']}", 190, "seconds per image", AGAINST_NONE, signed="y")
