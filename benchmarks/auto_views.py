@@ -73,12 +73,12 @@ def table(stored: dict[str, Any]) -> str:
     changes = [100 * (row["auto"] - row["all"]) for row in stored["rows"]]
     helped = [100 * (row["auto"] - row["all"]) for row in stored["rows"] if row["all"] > row["none"]]
     told = (
-        f"On the demo's banks ({stored['episodes']:,} episodes, weights 0.5 and 0.7, no selection) {min(saved):.0f} to "
-        f"{max(saved):.0f} % of the queries' views\nare spared, {mean(saved):.0f} % on average; accuracy changes by "
-        f"{min(changes):+.2f} to {max(changes):+.2f} points, by {mean(helped):+.2f} on average in the {len(helped)} of "
-        f"{len(changes)} cases where views help\n(up where all views hurt). The rule was picked on these banks, of four "
-        "that were looked at, so expect it to cost a little more elsewhere; with `select` it\ndoes, for fewer views leave "
-        "less to select from (below: half a point). With weight 0.7:"
+        f"On the demo's banks ({stored['episodes']:,} episodes, weights 0.5 and 0.7, no selection) {min(saved):.0f} "
+        f"to {max(saved):.0f} % of the queries' views\nare spared, {mean(saved):.0f} % on average; accuracy changes "
+        f"by {min(changes):+.2f} to {max(changes):+.2f} points,\nby {mean(helped):+.2f} on average in {len(helped)} "
+        f"of {len(changes)} cases where views help.\nThe rule was picked on these banks, of four that were looked at, "
+        "so expect it to cost more elsewhere; in the run below, whose views are\nselected, it costs half a point. "
+        "With weight 0.7:"
     )
     return "\n".join([told, "", *lines])
 

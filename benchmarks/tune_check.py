@@ -176,8 +176,8 @@ def paragraph(stored: dict[str, Any]) -> str:
         f"Whether such a gain comes: 40 validation classes (16 and 24), {IMAGES} images each, cut into halves at "
         "random three times; source (`pocket-fast`, shape,\ncrop-flip) and use chosen on one half, measured on the "
         "other. Estimate and outcome differ by less than their intervals in "
-        f"{sum(row['agree'] for row in rows)} of {len(rows)} cases;\nbut intervals of some three points are wide: this "
-        f"shows that no estimate is far off, not that each is exact.",
+        f"{sum(row['agree'] for row in rows)} of {len(rows)} cases;\nbut intervals of some three points are wide: "
+        "this shows that no estimate is far off, not that each is exact.",
         "",
         "| split | task | chosen | estimate | outcome on the other classes |",
         "|---|---|---|---|---|",
