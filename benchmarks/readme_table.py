@@ -52,8 +52,8 @@ def _spared(result: StudyResult) -> str:
             shares.append(views / cell.query)
             losses.append(100 * (whole.difference - mine.difference))
     return (
-        f"Made one at a time until a query's answer is settled, {100 * min(shares):.0f} to {100 * max(shares):.0f} % of "
-        f"the views are needed, and the gain changes by {-max(losses):+.2f} to {-min(losses):+.2f} points."
+        f"Made one at a time until a query's answer is settled, {100 * min(shares):.0f} to {100 * max(shares):.0f} % "
+        f"of the views are needed, and the gain changes by {-max(losses):+.2f} to {-min(losses):+.2f} points."
     )
 
 

@@ -35,7 +35,7 @@ class Brightness(nn.Module):
         return torch.stack([-far, far], dim=1)
 
 
-BATCH = torch.stack([torch.full((3, 4, 4), value) for value in (0.05, 0.48, 0.95, 0.52)])
+BATCH = torch.stack([torch.full((3, 4, 4), value) for value in (0.05, 0.48, 0.95, 0.44)])
 
 
 @pytest.mark.parametrize("combine", ["logits", "probs"])
@@ -108,9 +108,11 @@ def test_views_are_drawn_until_the_answer_is_settled(combine: str, pictures: boo
 
 
 def test_a_settled_answer_could_only_be_changed_by_a_larger_step() -> None:
-    before = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.4, 0.6, 0.0]])
-    now = torch.tensor([[0.6, 0.25, 0.15], [0.4, 0.35, 0.25], [0.6, 0.4, 0.0]])
-    assert settled(before, now).tolist() == [True, False, False]
+    before = torch.tensor([[0.5, 0.3, 0.2], [0.5, 0.3, 0.2], [0.35, 0.65, 0.0]])
+    now = torch.tensor([[0.6, 0.25, 0.15], [0.4, 0.35, 0.25], [0.55, 0.45, 0.0]])
+    assert settled(before, now, 1).tolist() == [True, False, False]  # they moved by 0.2, 0.2, 0.4
+    closer = torch.tensor([[0.45, 0.55, 0.0]]), torch.tensor([[0.56, 0.44, 0.0]])  # moved by 0.22, leads by 0.12
+    assert settled(*closer, 1) and not settled(*closer, 2)  # a second view moves half as much, a third two thirds
     looks = [before, now, now]
     assert stops(looks).tolist() == [1, 2, 2] and stops(looks, threshold=0.19).tolist() == [0, 0, 0]
     assert stops(looks, threshold=0.5).tolist() == [1, 2, 2]
@@ -152,9 +154,9 @@ def test_an_object_of_ones_own_is_asked_for_one_view_where_it_can() -> None:
     own = Own()
     settings: Any = {"k": "auto", "at_most": 3, "combine": "probs"}
     found = TestTimeEnsemble(Brightness(), own, **settings).eval()(BATCH, return_details=True)
-    assert own.asked == [1, 2] and found.drawn.max() == 2
+    assert own.asked == [1, 2, 3] and found.drawn.max() == 3
     plain = TestTimeEnsemble(Brightness(), own.tensors, **settings).eval()(BATCH, return_details=True)
-    assert own.asked[2:] == [1, 1, 2] and torch.equal(plain.output, found.output)
+    assert own.asked[3:] == [1, 1, 2, 1, 2, 3] and torch.equal(plain.output, found.output)
     with pytest.raises(ConfigError, match=r"must give a tensor \(1, 3, 4, 4\) for one view, but gave \(1, 3, 4, 2\)"):
         TestTimeEnsemble(Brightness(), Small(), **settings).eval()(BATCH)
 

@@ -29,15 +29,16 @@ def margins(outputs: Tensor) -> Tensor:
     return best[..., 0] - best[..., 1]
 
 
-def settled(before: Tensor, now: Tensor) -> Tensor:
+def settled(before: Tensor, now: Tensor, views: int) -> Tensor:
     """Whether the answers of (…, C) outputs are done with: one more view like the last one could not change them.
 
-    `before` and `now` are the outputs without and with the last view. An answer is settled when its best class leads
-    the second by more than that view moved the probabilities in all (the sum of their absolute changes). Of a mean,
-    later views move less than earlier ones; it is a rule of thumb all the same, not a bound: a view may be unlike all
-    before it.
+    `before` and `now` are the outputs without and with view number `views`, which moved the probabilities by the sum
+    of their absolute changes. One more that lies as far from the mean moves that by views / (views + 1) as much: an
+    answer is settled when its best class leads the second by more. A rule of thumb, not a bound: a view may be unlike
+    all before it.
     """
-    return margins(now) > (probabilities(now) - probabilities(before)).abs().sum(-1)
+    moved = (probabilities(now) - probabilities(before)).abs().sum(-1)
+    return margins(now) > moved * views / (views + 1)
 
 
 def stops(looks: Sequence[Tensor], threshold: float | None = None) -> Tensor:
@@ -48,7 +49,7 @@ def stops(looks: Sequence[Tensor], threshold: float | None = None) -> Tensor:
     """
     found = torch.full(looks[0].shape[:-1], len(looks) - 1, device=looks[0].device)
     for number in range(len(looks) - 2, 0, -1):
-        found = found.masked_fill(settled(looks[number - 1], looks[number]), number)
+        found = found.masked_fill(settled(looks[number - 1], looks[number], number), number)
     return found if threshold is None else found.masked_fill(margins(looks[0]) > threshold, 0)
 
 

@@ -55,8 +55,7 @@ class TestTimeEnsemble(Estimator, nn.Module):
     views: an Augmenter, a folder written by `onesdaug augment`, a ShapeTweak, an object with
         .tensors(batch, k, seeds), or a function f(batch, k, seeds) → (B, K, 3, H, W).
     k, at_most: views of each image. "auto": one at a time until its answer is settled, at most `at_most`. It is when
-        the best class leads the second by more than the last view moved the probabilities in all: one more such view
-        could not change it.
+        the best class leads the second by more than one more view like the last would move the probabilities.
     original_weight: the original's share; the views split the rest.
         None: 0.5 for averages, one vote each for "vote".
     combine: "embedding", "logits", "probs" or "vote". None: "probs" for `predict_proba` and pipelines, "vote" for a
@@ -213,7 +212,7 @@ class TestTimeEnsemble(Estimator, nn.Module):
                     views[place, first - 1 : last] = mine
                 else:
                     views[place] += mine
-            unsure[places] = ~settled(before.float(), output[places].float())
+            unsure[places] = ~settled(before.float(), output[places].float(), last)
         return EnsembleDetails(output, per_view, weights, kept, views, drawn)
 
     def _views(self, fed: Tensor | list[Image.Image], first: int, last: int) -> Any:
