@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -141,33 +141,39 @@ def _told(config: AugmentConfig) -> str:
 
 
 def chosen_table(result: StudyResult) -> Table | None:
-    """What was chosen on validation classes, what it promised there and what it gave here."""
-    found = result.details.get("tuned", [])
+    """What was chosen on validation classes, what it promised there, and what each tuned row gave here."""
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for one in result.details.get("tuned", []):
+        task = f"{one['classifier']}, {data_name(one['data'])}, {one['shot']}-shot, {one['generator']}"
+        found.setdefault(task, {})[one["row"]] = one
     if not found:
         return None
-    lines = []
-    for one in found:
-        use = one["use"]
-        extras = (
-            [] if use is None else [*(["length 1"] * use["normalise"]), *(["half of them"] * (use["select"] != "all"))]
-        )
-        task = f"{one['classifier']}, {data_name(one['data'])}, {one['shot']}-shot, {one['generator']}"
-        entries = (
-            Entry(one["row"]),
-            Entry(one["settings"], tuple(extras)),
-            Entry() if use is None else Entry(f"{use['original_weight']:g}"),
-            Entry(f"{one['views']:.2f}"),
-            Entry(_with_interval(one["expected"])),
-            Entry() if one["gain"] is None else Entry(_with_interval(one["gain"])),
-        )
-        lines.append(Line(task, entries, "generative"))
-    columns = ("", "row", "chosen", "weight", "views of a query", "expected, points", "here, points")
+    labels = list(dict.fromkeys(label for rows in found.values() for label in rows))
+    lines = [Line(task, _chosen(rows, labels), "generative") for task, rows in found.items()]
+    columns = ("", "chosen", "weight", "expected, points", *(f"{label}, points" for label in labels))
     note = (
         "Chosen on validation classes alone, among the settings of the rows above, weights, lengths and selection. "
-        "Expected: what the choice gave on validation classes that had no part in it. Both gains are over the "
-        "originals alone, with features as they are or of length 1, whichever was better on validation classes."
+        "Expected: what the choice gave on validation classes that had no part in it. All three are gains over the "
+        "originals alone, with features as they are or of length 1, whichever was better on validation classes; "
+        "beneath them how many views a query takes."
     )
     return Table("Tuned on validation classes", columns, tuple(lines), note)
+
+
+def _chosen(rows: Mapping[str, dict[str, Any]], labels: Sequence[str]) -> tuple[Entry, ...]:
+    first = next(iter(rows.values()))
+    use = first["use"]
+    if use is None:
+        return Entry(NO_VIEWS), Entry(), Entry(_with_interval(first["expected"])), *([Entry()] * len(labels))
+    extras = [*(["length 1"] * use["normalise"]), *(["half of the views"] * (use["select"] != "all"))]
+    gains = [
+        Entry(_with_interval(row["gain"]), (f"{row['views']:.2f} views",))
+        if (row := rows.get(label)) and row["gain"]
+        else Entry()
+        for label in labels
+    ]
+    told = Entry(first["settings"], tuple(extras)), Entry(f"{use['original_weight']:g}")
+    return *told, Entry(_with_interval(first["expected"])), *gains
 
 
 def _with_interval(gain: dict[str, float]) -> str:
