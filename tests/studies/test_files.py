@@ -25,7 +25,7 @@ def test_a_study_file_is_whole(name: str) -> None:
     study = load_study(name)
     assert study.name == name and study.title and study.about and study.paper
     if study.kind == "fewshot":
-        assert study.rows and study.uses and study.classifiers and (study.claims or name == "headline")
+        assert study.rows and study.uses and study.classifiers and (study.claims or name in ("headline", "tuned"))
         places = [(v.data, v.classifier, v.shot, v.row, v.support, v.query) for v in study.paper_values]
         assert len(set(places)) == len(places)
         known = {c.name for c in study.classifiers}
@@ -143,7 +143,7 @@ def test_what_is_said_of_a_classifier_is_what_its_card_says(
 
 
 def test_an_unknown_or_broken_study_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="there is no study 'mian'; studies are headline, main,"):
+    with pytest.raises(ConfigError, match="there is no study 'mian'; studies are headline, tuned, main,"):
         load_study("mian")
     broken = tmp_path / "mine.toml"
     broken.write_text("kind = ")

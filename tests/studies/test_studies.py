@@ -124,7 +124,7 @@ def test_transformers(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert all(claim.instances for claim in result.claims)
     assert {c.data for c in result.cells} == {"miniimagenet", "cub"}
     assert [line for line in result.missing if "EfficientNet" in line] == list(result.missing)
-    assert "17 of each, seed 0" in result.made.data["cub"]
+    assert "20 of each, seed 0" in result.made.data["cub"]
 
 
 def test_grid(world: World, tmp_path: Path) -> None:
@@ -225,7 +225,10 @@ def test_efficiency(world: World, tmp_path: Path) -> None:
 def test_qualitative(world: World, tmp_path: Path) -> None:
     from PIL import Image
 
-    result = only(run(["qualitative"], world.settings(), tmp_path, ""))
+    root = tmp_path / "data" / "miniimagenet"  # with no validation classes
+    root.mkdir(parents=True)
+    (root / "test").symlink_to(world.root / "miniimagenet" / "test")
+    result = only(run(["qualitative"], world.settings(root=root.parent), tmp_path, ""))
     assert len(result.sheets) == 4  # two photographs, two figures
     for sheet in result.sheets:
         with Image.open(tmp_path / sheet.file) as image:
