@@ -88,14 +88,14 @@ def _panel(
     tta: dict[tuple[int, int], Scores] = {}
     yield Cell(**where, row="none", label="no views", kind="baseline", accuracy=mean_ci(base), paper=paper("none"))
     for row in study.rows:
-        for generator in GENERATORS if row.views in ("generated", "round-trip") else ("",):
+        for generator in GENERATORS if row.views in ("generated", "round-trip", "tuned") else ("",):
             for support, query in row.uses or study.uses:
                 delta = DELTAS.get(row.id, 0.0) + GENERATORS.get(generator, 0.0)
                 mine = np.clip(base + rng.normal(delta * (1 + 0.2 * (support + query)), 0.05, EPISODES), 0, 1)
                 if row.id == "crop-flip":
                     tta[support, query] = mine
                 other = tta.get((support, query))
-                kind = KINDS.get(row.views, "traditional")
+                kind = KINDS.get(row.views, "generative" if row.views == "tuned" else "traditional")
                 level = row.config.get("noise_level", 1.0 if generator == "pocket-imagenet" else 0.85)
                 alone = row.label == "1S-DAug" and level == 1
                 yield Cell(

@@ -32,16 +32,12 @@ def test_main(world: World, tmp_path: Path) -> None:
     }
     assert result.made.classifiers[f"{names[1]}, miniimagenet"].endswith("scored by Euclidean distance")
     generated = [c for c in result.cells if c.kind == "generative"]
-    assert {(c.support, c.query) for c in generated if not c.row.startswith(("self", "tuned"))} == {
-        (1, 1), (2, 2), (3, 3)
-    }  # fmt: skip
+    assert {(c.support, c.query) for c in generated} == {(1, 1), (2, 2), (3, 3)}
     assert {c.generator for c in generated} == {"tiny"}
     assert {(c.row, c.noise_level, c.label) for c in generated} == {
         ("generated", 0.85, "1S-DAug"),
         ("paper-point", 0.7, "1S-DAug"),
-        ("self", 0.85, "self"),
         ("tuned", None, "tuned"),
-        ("tuned-sparing", None, "tuned, views until settled"),
     }
     beside = {c.classifier: c.paper for c in generated if (c.row, c.shot, c.support) == ("paper-point", 1, 3)}
     assert {name: paper and (paper.value, paper.ci95) for name, paper in beside.items()} == {
