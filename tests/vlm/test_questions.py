@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from onesdaug.errors import DataError
-from onesdaug.vlm.questions import check_images, read_questions, split_name
+from onesdaug.vlm.questions import check_images, present, read_questions, split_name
 from tests.real_data import real_root
 from tests.vlm.tiny import save_questions
 
@@ -125,7 +125,7 @@ def test_missing_images_are_counted_and_named(tmp_path: Path) -> None:
     questions = read_questions(file)
     check_images(questions, pictures)
     (pictures / "p3.png").unlink()
-    with pytest.raises(DataError, match=r"1 of 8 images are not in .*: p3\.png$"):
+    with pytest.raises(DataError, match=r"1 of 8 images are not in .*: p3\.png; --skip-missing asks about the rest$"):
         check_images(questions, pictures)
     for file in pictures.glob("*.png"):
         file.unlink()
@@ -144,3 +144,15 @@ def test_the_real_files(split: str) -> None:
     assert questions.known
     assert questions.by_image == list(questions.items)  # six of an image in a row
     assert not any("imange" in q.text for q in questions.items)
+
+
+def test_questions_about_missing_images_are_left_out_on_demand(tmp_path: Path) -> None:
+    questions = read_questions(write(tmp_path, ROW, {**ROW, "question_id": 2, "image": "there.jpg"}))
+    (tmp_path / "there.jpg").touch()
+    with pytest.raises(DataError, match="1 of 2 images are not in .*; --skip-missing asks about the rest"):
+        check_images(questions, tmp_path)
+    rest = present(questions, tmp_path)
+    assert [q.image for q in rest.items] == ["there.jpg"] and rest.fingerprint == questions.fingerprint
+    (tmp_path / "there.jpg").unlink()
+    with pytest.raises(DataError, match="2 of 2 images are not in"):
+        present(questions, tmp_path)

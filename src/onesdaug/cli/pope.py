@@ -74,6 +74,9 @@ def pope(
     ] = None,
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image; 0 asks about the original alone.")] = 4,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions.")] = None,
+    skip_missing: Annotated[
+        bool, typer.Option("--skip-missing", help="Leave out questions whose image is not there.")
+    ] = False,
     drawing: Annotated[Drawing, DRAWING],
     generator: Annotated[str | None, typer.Option(hidden=True)] = None,
     asking: Annotated[Asking, ASKING],
@@ -93,11 +96,12 @@ def pope(
     again to go on after an interruption; other parsers, rules and weights are then scored without asking again.
     Exit code 0: all good; 1: some questions got no answer; 2: wrong settings; 130: interrupted.
     """
-    from onesdaug.vlm.questions import check_images, read_questions
+    from onesdaug.vlm.questions import check_images, present, read_questions
     from onesdaug.vlm.run import Headline, Job
 
     vlm, model = _words(vlm, drawing.model or _tuned_source(drawing.preset), generator, k, remote.get("endpoint"))
     asked = read_questions(questions, limit)
+    asked = present(asked, images) if skip_missing else asked
     check_images(asked, images)  # before the model's files are looked for
     if "endpoint" not in remote:
         _refuse(ENDPOINT, remote, "are for an --endpoint")

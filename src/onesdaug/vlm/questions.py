@@ -8,7 +8,7 @@ import json
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -155,17 +155,29 @@ def split_name(file: Path) -> str:
 
 def check_images(questions: Questions, folder: str | Path) -> None:
     """See that every image is there, before any model is loaded; says how many are not and names some."""
-    root = Path(folder)
-    if not stat.S_ISDIR(mode_of(root)):
-        raise DataError(f"the folder of images {root} does not exist; for POPE it is COCO's val2014")
-    images = questions.images
-    missing = [name for name in images if not stat.S_ISREG(mode_of(root / name))]
+    root, images, missing = Path(folder), questions.images, _missing(questions, Path(folder))
     if not missing:
         return
     named = ", ".join(map(_cut, missing[:_NAMED]))
     named += f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-    hint = "; is this COCO's val2014 folder?" if len(missing) == len(images) else ""
+    hint = (
+        "; is this COCO's val2014 folder?" if len(missing) == len(images) else "; --skip-missing asks about the rest"
+    )
     raise DataError(f"{len(missing)} of {len(images)} images are not in {root}: {named}{hint}")
+
+
+def present(questions: Questions, folder: str | Path) -> Questions:
+    """The questions whose images are there; none is an error."""
+    missing = set(_missing(questions, Path(folder)))
+    if len(missing) == len(questions.images):
+        check_images(questions, folder)
+    return replace(questions, items=tuple(q for q in questions.items if q.image not in missing))
+
+
+def _missing(questions: Questions, root: Path) -> list[str]:
+    if not stat.S_ISDIR(mode_of(root)):
+        raise DataError(f"the folder of images {root} does not exist; for POPE it is COCO's val2014")
+    return [name for name in questions.images if not stat.S_ISREG(mode_of(root / name))]
 
 
 def _rows(file: Path) -> Iterator[tuple[str, Any]]:
