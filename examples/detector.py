@@ -98,7 +98,8 @@ def main(photos: Path, *files: str) -> None:
     first = sorted(path.name for path in photos.iterdir())[:100]
     rows = [json.loads(line) for file in files for line in Path(file).read_text().splitlines() if line.strip()]
     rows = [row for row in rows if row["image"] in first]
-    scores = np.array([best_scores(Image.open(photos / row["image"]))[named(row["text"])] for row in rows])
+    pictures = (Image.open(photos / row["image"]) for row in rows)
+    scores = np.array([best_scores(image)[named(row["text"])] for image, row in zip(pictures, rows, strict=True)])
     labels = np.array([row["label"] == "yes" for row in rows])
     found = best_threshold(scores, labels)
     print(

@@ -149,7 +149,7 @@ def test_the_real_files(split: str) -> None:
 def test_questions_about_missing_images_are_left_out_on_demand(tmp_path: Path) -> None:
     questions = read_questions(write(tmp_path, ROW, {**ROW, "question_id": 2, "image": "there.jpg"}))
     (tmp_path / "there.jpg").touch()
-    with pytest.raises(DataError, match="1 of 2 images are not in .*; --skip-missing asks about the rest"):
+    with pytest.raises(DataError, match=r"1 of 2 images are not in .*; --skip-missing asks about the rest"):
         check_images(questions, tmp_path)
     rest = present(questions, tmp_path)
     assert [q.image for q in rest.items] == ["there.jpg"] and rest.fingerprint == questions.fingerprint
