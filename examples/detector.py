@@ -102,9 +102,8 @@ def main(photos: Path, *files: str) -> None:
     scores = np.array([best_scores(image)[named(row["text"])] for image, row in zip(pictures, rows, strict=True)])
     labels = np.array([row["label"] == "yes" for row in rows])
     found = best_threshold(scores, labels)
-    print(
-        f"{len(rows)} questions about {len(first)} photographs: {100 * np.mean((scores > found) == labels):.1f} % right"
-    )
+    right = 100 * np.mean((scores > found) == labels)
+    print(f"{len(rows)} questions about {len(first)} photographs: {right:.1f} % right")
     print(f"export DETECTOR_THRESHOLD={found:.3f}")
 
 
