@@ -229,7 +229,7 @@ class Stages:
         if self.config.mode and self.config.mode not in generator.modes:
             raise ConfigError(
                 f"this generator knows one kind of condition, not mode {self.config.mode!r}: that setting, and the "
-                "presets whose names begin with pocket, are for the pocket generators"
+                "presets whose names begin with pocket or photo, are for the pocket generators"
             )
         if any(self.guided) and not self.twice and self.config.guidance > generator.told_guidance:
             raise ConfigError(

@@ -64,6 +64,7 @@ class PhotoTraining(StagedRun):
         super().__init__(out, torch.device(device), deadline, compiled)
         self.recipe, self.parts, self.pictures = recipe, photographs, pictures
         self.look: Look | None = None
+        self.wanted: tuple[str, ...] = PHOTO_STAGES
         with self.seeded("networks"):
             autoencoder = build_autoencoder(recipe.network)
             self.denoiser = ConditionedDenoiser(Denoiser(recipe.network), Tokens(recipe.network))
@@ -106,17 +107,20 @@ class PhotoTraining(StagedRun):
         pieces = [piece(name) or 0 for name in PHOTO_STAGES if self._has_weights(name)]
         most = max([1, *pieces]) if last == "guidance" else PIECES
         wanted = PHOTO_STAGES[: PHOTO_STAGES.index(last) + 1]
-        return tuple(name for name in wanted if (piece(name) or 0) <= most)
+        self.wanted = tuple(name for name in wanted if (piece(name) or 0) <= most)
+        return self.wanted
 
     def one(self, name: str) -> None:
         """Run a stage after those before it, or load it where it is finished."""
         settings = _settings(self.recipe.stage(name))
-        chain = AUTOENCODER if name in AUTOENCODER else PHOTO_STAGES[len(AUTOENCODER) :]
-        if any(self._has_weights(later) for later in chain[chain.index(name) + 1 :]):  # which holds this one's work
+        later = [other for other in self.wanted[self.wanted.index(name) + 1 :] if _same_network(other, name)]
+        if any(map(self._has_weights, later)):  # they hold this one's work
             if (self.state / name / "card.json").is_file():
                 self.stages[name] = read_card(self.state / name, Card)["stage"]
                 log.info(f"{name}: done already")
         else:
+            if piece(name) and self._has_weights("guidance") and not self._has_weights(name):
+                raise ConfigError(f"{self.state / 'guidance'} is finished; delete it to train {name} before it")
             network = self.autoencoder if name in AUTOENCODER else self.denoiser
             self.stage(name, network, self.builder(name), {"settings": settings})
         if self.stages.get(name, {}).get("settings", settings) != settings:
@@ -168,6 +172,10 @@ class PhotoTraining(StagedRun):
             "autoencoder": self.autoencoder, "denoiser": self.denoiser.denoiser, "tokens": self.denoiser.tokens
         }  # fmt: skip
         return save_checkpoint(out, join(parts), card, half=True)
+
+
+def _same_network(one: str, other: str) -> bool:
+    return (one in AUTOENCODER) == (other in AUTOENCODER)
 
 
 def _settings(config: StageConfig) -> dict[str, Any]:
