@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -115,6 +116,9 @@ class PhotoTable:
         every = torch.arange(len(self.classes), device=self.device)
         self.starts = torch.searchsorted(labels[self.order], every)
         self.sizes = torch.bincount(labels + 1, minlength=len(self.classes) + 1)[1:]
+
+    def facts(self) -> dict[str, Any]:
+        return {"images": self.images, "fingerprint": self.fingerprint, "classes": self.classes}
 
     def pick(self, batch: int, shares: tuple[float, ...]) -> Tensor:
         """Random rows, so many of each kind that is there."""

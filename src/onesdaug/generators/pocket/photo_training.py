@@ -126,6 +126,10 @@ class PhotoTraining(StagedRun):
         if self.stages.get(name, {}).get("settings", settings) != settings:
             raise ConfigError(f"{self.state / name} was trained with other settings; delete it or name another folder")
 
+    def settled(self, name: str) -> dict[str, Any]:
+        """What the card of a piece that is being trained says beside how long it took."""
+        return {"settings": _settings(self.recipe.stage(name)), "data": self.table.facts()}
+
     def _has_weights(self, name: str) -> bool:
         return any((self.state / name).glob("model*.safetensors"))
 

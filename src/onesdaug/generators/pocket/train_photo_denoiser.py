@@ -110,8 +110,7 @@ class PhotoDenoiserStage(PocketStage):
         return loss
 
     def facts(self) -> dict[str, Any]:
-        table = self.table
-        return {"data": {"images": table.images, "fingerprint": table.fingerprint, "classes": table.classes}}
+        return {"data": self.table.facts()}
 
     def optimizer(self) -> torch.optim.Optimizer:
         return decayed_matrices(self.model, self.config.lr, self.config.weight_decay, self.device)
