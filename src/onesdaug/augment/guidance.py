@@ -32,7 +32,8 @@ def guided(
 ) -> Predict:
     """eps of step i: eps_neg + w·(eps_pos − eps_neg) in one forward over [negative, positive], or eps_pos alone.
 
-    `t` holds the timesteps on the device, one per step; `negative` may be None when guidance is never on.
+    `t` holds the timesteps on the device, one per step; `negative` may be None when guidance is never on, or when the
+    generator guides itself and is told how much.
     """
     rows = positive if negative is None else torch.cat([negative, positive])
     rows = generator.prepared(rows)
@@ -44,6 +45,8 @@ def guided(
 
     def step(z: torch.Tensor, i: int) -> torch.Tensor:
         rows = z.shape[0]
+        if on[i] and both is None:
+            return predict(z, t[i].expand(rows), positive, image_scale, guidance=guidance)
         if not on[i] or both is None:
             return predict(z, t[i].expand(rows), positive, image_scale)
         if generator.shares_rows:

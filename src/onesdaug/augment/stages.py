@@ -84,6 +84,7 @@ class Stages:
         self.engine = engine or Engine.of(generator, device)
         self.table: StepTable | None = None
         self.guided: list[bool] = []
+        self.twice = False  # guidance takes rows without the image beside those with it
         self._t = torch.zeros(0)
         if generator is not None:
             c = config
@@ -91,6 +92,7 @@ class Stages:
             # without condition and prompt both sides of guidance are the same: nothing to guide with
             guidance = c.guidance if c.condition or c.prompt else 1.0
             self.guided = guided_steps(self.table.t, len(generator.schedule), guidance, c.guidance_interval)
+            self.twice = any(self.guided) and generator.told_guidance <= 1
             self._t = torch.from_numpy(self.table.t).to(device)
             self._check_abilities(generator)
 
@@ -100,7 +102,7 @@ class Stages:
         if self.generator is None or self.table is None:
             return "shape tweak only (no generator)"
         t0, std = self.table.t0, self.generator.schedule.noise_std(self.table.t0)
-        calls = len(self.table) + sum(self.guided)
+        calls = len(self.table) + sum(self.guided) * self.twice
         return (
             f"{c.solver}, noise level {c.noise_level:g} ({c.noise_map}) → enters at t={t0} (noise std {std:.2f}), "
             f"{len(self.table)} of {c.steps} steps run, {calls} network rows per view"
@@ -141,10 +143,10 @@ class Stages:
     ) -> torch.Tensor:
         """Stage 3 and Dec. Reads nothing from the device and brings nothing to it: it may be recorded and replayed.
 
-        `more` are the negative rows, if guidance is ever on, then the noise of each step that adds some.
+        `more` are the negative rows, if guidance takes them, then the noise of each step that adds some.
         """
         assert self.generator is not None and self.table is not None
-        guides, c = any(self.guided), self.config
+        guides, c = self.twice, self.config
         negative, step_noise = more[0] if guides else None, iter(more[guides:])
         predict = guided(
             self.generator, c.attention, self._t, positive, negative, scale, c.guidance, self.guided
@@ -194,7 +196,7 @@ class Stages:
         rows: int,
         memo: Memo | None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """Condition rows, the negative rows if guidance is ever on, and the image scale of each row.
+        """Condition rows, the negative rows if guidance takes them, and the image scale of each row.
 
         Tokens are made once per image and shared by its views. Nothing outlives the call, so that what a job writes
         for a batch depends on nothing but the batch.
@@ -218,7 +220,7 @@ class Stages:
         else:
             positive = generator.null_tokens(len(tasks), **text)
             scale = torch.zeros(len(tasks), device=self.device)
-        return positive, generator.null_tokens(len(tasks)) if any(self.guided) else None, scale
+        return positive, generator.null_tokens(len(tasks)) if self.twice else None, scale
 
     def _check_abilities(self, generator: Generator) -> None:
         """Say at once, not in the middle of a job, that a generator cannot do what the settings ask."""
@@ -227,7 +229,12 @@ class Stages:
         if self.config.mode and self.config.mode not in generator.modes:
             raise ConfigError(
                 f"this generator knows one kind of condition, not mode {self.config.mode!r}: that setting, and the "
-                "presets whose names begin with pocket, are for the pocket generators"
+                "presets whose names begin with pocket or photo, are for the pocket generators"
+            )
+        if any(self.guided) and not self.twice and self.config.guidance > generator.told_guidance:
+            raise ConfigError(
+                f"this generator guides itself, up to a scale of {generator.told_guidance:g}; "
+                f"guidance {self.config.guidance:g} is more"
             )
         if self.config.attention not in generator.attentions:
             known = ", ".join(generator.attentions)

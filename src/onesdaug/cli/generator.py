@@ -22,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-RecipeName = Literal["pocket", "pocket-imagenet", "smoke"]
+RecipeName = Literal["pocket", "pocket-imagenet", "photo", "smoke", "photo-smoke"]
 
 
 @app.command(
@@ -40,7 +40,9 @@ def train(
     ],
     recipe: Annotated[
         RecipeName,
-        typer.Option(help="pocket, pocket-imagenet (starts from a pocket) or smoke (tiny: to try the path)."),
+        typer.Option(
+            help="pocket, pocket-imagenet (starts from a pocket), photo, or smoke and photo-smoke (tiny: to try)."
+        ),
     ] = "pocket",
     data: Annotated[
         str, typer.Option(help="A benchmark's name, or your folder with train/ (or a zip, a CSV) in it.")
@@ -50,6 +52,17 @@ def train(
         str | None,
         typer.Option(metavar="FOLDER", help="pocket-imagenet: the finished generator it starts from (else pocket)."),
     ] = None,
+    photographs: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="photo: photographs without classes, in folders or zip files."),
+    ] = None,
+    also: Annotated[
+        Path | None,
+        typer.Option(metavar="FOLDER", help="photo: more pictures of classes, such as Tiny-ImageNet; a zip, or zips."),
+    ] = None,
+    until: Annotated[
+        str, typer.Option(metavar="STAGE", help="photo: the last stage to run now (denoiser-2: a second piece of it).")
+    ] = "guidance",
     fixed_steps: Annotated[
         bool,
         typer.Option("--fixed-steps", help="The recipe's steps, however long; else those that fit its seconds here."),
@@ -59,32 +72,82 @@ def train(
 ) -> None:
     """Train a generator on a train split, stage by stage; a stopped run goes on where it was.
 
+    The recipe photo trains on --photographs too, in pieces: finished stages beside --output are not run again.
     Exit code 0: finished; 2: wrong settings or data; 3: --max-seconds came first.
     """
     import time
 
     from onesdaug.common.devices import pick_device
+
+    out = output.absolute()  # `-o pocket` is a folder here, not the embedded generator
+    deadline = None if max_seconds is None else time.monotonic() + max_seconds
+    place = pick_device(device)
+    _check_free(out)
+    if recipe in ("photo", "photo-smoke"):
+        if init is not None or photographs is None:
+            raise ConfigError(f"recipe {recipe} needs --photographs, and starts from nothing: no --init")
+        _train_photo(recipe, out, photographs, data, also, root, until, fixed_steps, place, deadline)
+    elif photographs or also:
+        raise ConfigError(f"--photographs and --also are for the recipe photo, not {recipe}")
+    else:
+        chosen, start = _recipe(recipe, init, fixed_steps)
+        _train_pocket(chosen, start, out, data, root, place, deadline)
+    if (out / "card.json").is_file():
+        info(str(out))
+
+
+def _train_pocket(
+    recipe: Recipe, start: Path | None, out: Path, data: str, root: Path | None, device: Any, deadline: float | None
+) -> None:
     from onesdaug.common.progress import log
     from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.data.registry import BENCHMARKS, load_split
     from onesdaug.generators.pocket import training
 
-    out = output.absolute()  # `-o pocket` is a folder here, not the embedded generator
-    deadline = None if max_seconds is None else time.monotonic() + max_seconds
-    chosen, start = _recipe(recipe, init, fixed_steps)
-    place = pick_device(device)
-    _check_free(out)
     images = load_split(data, "train", root)
-    if _finished(out, chosen, images):
+    if _finished(out, recipe, images):
         log.info(f"{out}: done already")
-    else:
-        with resumable():
-            training.train(
-                chosen, images, out, init=start, device=place, deadline=deadline,
-                data_name=data if data in BENCHMARKS else Path(data).expanduser().resolve().name,
-                facts={"machine": describe_machine(place), "commit": commit()},
-            )  # fmt: skip
-    info(str(out))
+        return
+    with resumable():
+        training.train(
+            recipe, images, out, init=start, device=device, deadline=deadline,
+            data_name=data if data in BENCHMARKS else Path(data).expanduser().resolve().name,
+            facts={"machine": describe_machine(device), "commit": commit()},
+        )  # fmt: skip
+
+
+def _train_photo(
+    name: str, out: Path, photographs: Path, data: str, also: Path | None, root: Path | None, until: str,
+    fixed_steps: bool, device: Any, deadline: float | None,
+) -> None:  # fmt: skip
+    """All stages up to `until`; the generator is written where that is one of the denoiser's."""
+    from onesdaug.common.provenance import commit, describe_machine
+    from onesdaug.data.registry import train_members
+    from onesdaug.data.sources import find_members
+    from onesdaug.generators.pocket.cards import PHOTO
+    from onesdaug.generators.pocket.generator import load_weights
+    from onesdaug.generators.pocket.photo_training import AUTOENCODER, PhotoTraining
+    from onesdaug.generators.pocket.photographs import read_labelled, read_photographs
+    from onesdaug.generators.pocket.recipe import PHOTO_SMOKE, PhotoRecipe
+
+    recipe = PHOTO_SMOKE if name == "photo-smoke" else PhotoRecipe()
+    if fixed_steps:
+        recipe = recipe.with_seconds(dict.fromkeys((*AUTOENCODER, "denoiser", "guidance")))
+    if (out / "card.json").is_file() and load_weights(out)[1]["kind"] != PHOTO:
+        raise ConfigError(f"{out} is a generator of another recipe; choose another --output")
+    size = recipe.network.size
+    labelled = [("data", read_labelled(train_members(data, root), size))]
+    if also is not None:
+        labelled.append(("also", read_labelled(find_members(also), size)))
+    parts = read_photographs(photographs, size)
+    pictures = [*(("photographs", part) for part in parts), *labelled]
+    run = PhotoTraining(recipe, parts, out, device, deadline, pictures=lambda: pictures)
+    names = " + ".join(path.name for path in (photographs, Path(data), also) if path)
+    with resumable():
+        for stage in run.until(until):
+            run.one(stage)
+    if until not in AUTOENCODER:
+        run.write(out, names, {"machine": describe_machine(device), "commit": commit()})
 
 
 def _recipe(name: RecipeName, init: str | None, fixed_steps: bool) -> tuple[Recipe, Path | None]:
@@ -148,7 +211,7 @@ def _show(card: dict[str, Any], folder: Path, classes: bool) -> None:
     from rich.text import Text
 
     from onesdaug.cli.screen import results
-    from onesdaug.generators.pocket.recipe import STAGES
+    from onesdaug.generators.pocket.recipe import PHOTO_STAGES, STAGES
     from onesdaug.report.table import Table
     from onesdaug.report.terminal import print_parts
 
@@ -158,7 +221,7 @@ def _show(card: dict[str, Any], folder: Path, classes: bool) -> None:
     results().print(facts)
     rows = [
         (name, f"{s['steps']:,}", f"{s['batch']:,}", f"{s['seconds']:.1f}", f"{s['images_per_second']:,}")
-        for name in STAGES
+        for name in dict.fromkeys((*STAGES, *PHOTO_STAGES))
         if (s := card["stages"].get(name))
     ]
     total = ("all", "", "", f"{card['seconds']:.1f}", "")

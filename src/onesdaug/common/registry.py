@@ -200,7 +200,10 @@ GENERATORS = Registry(
         "shape": "onesdaug.generators.base:ShapeOnly",
     },
     also="a hub id or a folder",
-    elsewhere={"pocket-imagenet": "pip install ./packages/pocket-imagenet  (in a checkout of onesdaug)"},
+    elsewhere={
+        name: f"pip install ./packages/{folder}  (in a checkout of onesdaug)"
+        for name, folder in (("pocket-imagenet", "pocket-imagenet"), ("photo", "pocket-photo"))
+    },
 )
 SOLVERS = Registry(
     "solver",

@@ -104,6 +104,21 @@ def check(name: str, split: str, root: Path) -> Found:
     return Found(split, classes, len(members), mark, mark in want.fingerprints, tuple(problems))
 
 
+def train_members(name: str, root: Path | str | None = None) -> list[Member]:
+    """The files of a train split, of a benchmark or of a user's own folder with train/ in it."""
+    if name in BENCHMARKS:
+        return split_members(name, "train", _root(name, root))
+    home = Path(name).expanduser()
+    return split_members(home.name, "train", home.parent)
+
+
+def _root(name: str, root: Path | str | None) -> Path:
+    base = data_root(root)
+    if base is None:
+        raise DataError(f"where is {name}? Set {ENVIRONMENT} or pass the data root. To get it: {BENCHMARKS[name].how}")
+    return base
+
+
 def load_split(
     name: str,
     split: str,
@@ -121,10 +136,7 @@ def load_split(
         if not home.exists():
             raise DataError(f"{name!r} is neither a known benchmark ({', '.join(BENCHMARKS)}) nor a folder")
         return load_members(split_members(home.name, split, home.parent), size or WORKING_SIZE, cache, workers)
-    base = data_root(root)
-    if base is None:
-        raise DataError(f"where is {name}? Set {ENVIRONMENT} or pass the data root. To get it: {benchmark.how}")
-    return load_members(split_members(name, split, base), size or benchmark.size, cache, workers)
+    return load_members(split_members(name, split, _root(name, root)), size or benchmark.size, cache, workers)
 
 
 def load_path(

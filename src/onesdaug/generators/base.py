@@ -41,6 +41,7 @@ class Generator(ABC):
     default_preset: ClassVar[str] = "paper"  # the operator's settings where accuracy is measured and none are named
     faithful_preset: ClassVar[str] = ""  # those that draw what the picture shows, to look at; empty: the same
     weights: ClassVar[Path | None] = None  # where a package brings them along, for `onesdaug doctor`
+    told_guidance: float = 1.0  # up to this scale `predict` takes guidance= and guides itself, in one row
     compiled: Compile = "off"
     origin: tuple[str, dict[str, Any]] | None = None  # what `load_generator` was given, where that has made it
 
@@ -110,6 +111,11 @@ class Generator(ABC):
     def recognises(cls, source: str) -> bool:
         """Whether this folder or hub id, which is no registered name, is one of this class's models."""
         return False
+
+    @classmethod
+    def kind_of(cls, source: str) -> type[Generator]:
+        """The class of a source it recognises: itself, or one of its own kinds."""
+        return cls
 
     @classmethod
     def from_pretrained(cls, *source: Any, **options: Any) -> Self | None:

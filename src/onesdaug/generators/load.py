@@ -39,7 +39,7 @@ def find_generator(source: str | Path | Generator) -> Any:
             log.warning("%s", error)
             continue
         if _is_class(kind) and kind.recognises(text):
-            return kind
+            return kind.kind_of(text)
     if folder.is_dir() or folder.is_absolute() or text.startswith((".", "~")):
         there = (
             f"holds nothing that a generator here recognises{_why(folder)}" if folder.is_dir() else "does not exist"

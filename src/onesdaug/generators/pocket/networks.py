@@ -176,6 +176,8 @@ class Denoiser(nn.Module):
         w, d, places = config.width, config.dim, config.places**2
         self.time = nn.Sequential(nn.Linear(256, d), nn.SiLU(), nn.Linear(d, d))
         self.summary = nn.Linear(d, d)
+        if config.told:
+            self.told = nn.Sequential(nn.Linear(128 * config.told, d), nn.SiLU(), nn.Linear(d, d))
         self.modulation = nn.Linear(d, 6 * d)
         self.enter = nn.Conv2d(config.channels, w, 3, padding=1)
         self.down1, self.down2 = ResBlock(w, w, d), ResBlock(w, w, d)
@@ -190,8 +192,11 @@ class Denoiser(nn.Module):
         nn.init.zeros_(self.modulation.weight)
         nn.init.zeros_(last.weight)
 
-    def forward(self, z: Tensor, t: Tensor, tokens: Tensor) -> Tensor:
+    def forward(self, z: Tensor, t: Tensor, tokens: Tensor, told: Tensor | None = None) -> Tensor:
+        """`told` (B, numbers) is what `telling` makes, for a network that takes it."""
         emb = self.time(sinusoids(t, 256).to(z.dtype)) + self.summary(tokens[:, 0])
+        if told is not None:
+            emb = emb + self.told(sinusoids(told.flatten(), 128).reshape(len(z), -1).to(z.dtype))
         emb = F.silu(emb)
         mod = self.modulation(emb).unflatten(-1, (6, -1))
         context = layer_norm(tokens)
@@ -253,6 +258,14 @@ class Tokens(nn.Module):
         here = self.to_local((local - self.mean_l) / self.std_l) + self.place
         here = torch.where(same_class[:, None, None], self.null[1:].to(here.dtype), here)
         return torch.cat([g[:, None], here], dim=1)
+
+
+def telling(resolution: Tensor, guidance: Tensor) -> Tensor:
+    """What a denoiser is told, (B, 2): how many pixels along its side the picture really has, and how much to guide.
+
+    Both by their logarithm, in the range of timesteps: 1 to 1024 pixels, scales 1 to 16.
+    """
+    return torch.stack([100 * resolution.log2(), 250 * guidance.log2()], dim=1)
 
 
 def sinusoids(t: Tensor, size: int) -> Tensor:

@@ -1,14 +1,16 @@
 """`onesdaug generator train --recipe photo`: from photographs to a folder of weights, in pieces that can be carried.
 
-    autoencoder ─► decoder
+    autoencoder ─► decoder ─► denoiser-1 ─► denoiser-2 ─► … ─► guidance ─► NAME/model-*.safetensors + card.json
 
 Every finished stage lies in NAME.state with the settings it was trained with; the machines, and what part of the
-photographs lay on them, may differ from stage to stage.
+pictures lay on them, may differ from stage to stage. A stage holds all that those before it made of its network, so
+only the last one of the autoencoder and of the denoiser has to be carried.
 """
 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import cached_property
@@ -16,31 +18,56 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
+from onesdaug.encoders.checkpoint import Card, join, read_card, save_checkpoint
 from onesdaug.errors import ConfigError
-from onesdaug.generators.pocket.condition import EfficientLite, build_condition
+from onesdaug.generators.pocket.cards import PHOTO
+from onesdaug.generators.pocket.condition import WIDTHS, EfficientLite, build_condition
 from onesdaug.generators.pocket.deep import DeepAutoencoder, build_autoencoder
+from onesdaug.generators.pocket.generator import Photo
+from onesdaug.generators.pocket.networks import Denoiser, Tokens
+from onesdaug.generators.pocket.photo_table import PhotoTable, Source
 from onesdaug.generators.pocket.photographs import Photographs
-from onesdaug.generators.pocket.recipe import PHOTO_STAGES, PhotoRecipe, StageConfig
+from onesdaug.generators.pocket.recipe import (
+    PHOTO_STAGES,
+    PIECES,
+    PhotoDenoiserConfig,
+    PhotoRecipe,
+    StageConfig,
+    piece,
+)
+from onesdaug.generators.pocket.train_denoiser import ConditionedDenoiser
 from onesdaug.generators.pocket.train_photo import DecoderStage, PhotoAutoencoderStage
-from onesdaug.generators.pocket.train_stage import StagedRun
+from onesdaug.generators.pocket.train_photo_denoiser import Look, PhotoDenoiserStage
+from onesdaug.generators.pocket.train_stage import PocketStage, StagedRun
+
+AUTOENCODER = ("autoencoder", "decoder")  # the other stages train the denoiser
 
 
 class PhotoTraining(StagedRun):
-    """One run: the recipe, the photographs and the networks."""
+    """One run: the recipe, the pictures and the networks.
 
-    places = ("networks", "photographs", *PHOTO_STAGES)
+    The autoencoder learns from `photographs`. The denoiser learns from what `pictures` gives when its first piece is
+    run here: parts of each kind, which may arrive while others are encoded.
+    """
+
+    places = ("networks", "photographs", "table", *PHOTO_STAGES)
+    save_seconds = 300.0  # the state of a large network takes seconds to write
 
     def __init__(
         self, recipe: PhotoRecipe, photographs: Sequence[Dataset], out: Path, device: torch.device | str = "cpu",
-        deadline: float | None = None, compiled: bool = False,
+        deadline: float | None = None, compiled: bool = False, pictures: Callable[[], Source] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(out, torch.device(device), deadline, compiled)
-        self.recipe, self.parts = recipe, photographs
+        self.recipe, self.parts, self.pictures = recipe, photographs, pictures
+        self.look: Look | None = None
+        self.wanted: tuple[str, ...] = PHOTO_STAGES
         with self.seeded("networks"):
             autoencoder = build_autoencoder(recipe.network)
+            self.denoiser = ConditionedDenoiser(Denoiser(recipe.network), Tokens(recipe.network))
         assert isinstance(autoencoder, DeepAutoencoder)
         self.autoencoder = autoencoder
 
@@ -53,27 +80,106 @@ class PhotoTraining(StagedRun):
 
     @cached_property
     def encoder(self) -> EfficientLite:
-        made = build_condition(self.recipe.condition)
+        made = build_condition(self.recipe.condition, network=self.recipe.network)
         assert isinstance(made, EfficientLite)
+        made.to(self.device, memory_format=torch.channels_last).eval().requires_grad_(False)  # type: ignore[call-overload]
+        return made
+
+    @cached_property
+    def table(self) -> PhotoTable:
+        """Of all pictures, for the first piece that is run."""
+        self.__dict__.pop("photographs", None)  # their memory is needed
+        began, recipe = time.monotonic(), self.recipe
+        self.autoencoder.to(self.device, memory_format=torch.channels_last).eval().requires_grad_(False)  # type: ignore[call-overload]
+        parts = self.pictures() if self.pictures else [("photographs", part) for part in self.parts]
+        with self.seeded("table"):
+            made = PhotoTable(
+                parts, self.autoencoder, self.encoder, recipe.network.size, recipe.views, self.device
+            )  # fmt: skip
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in made.counts.items() if count)
+        log.info(f"{counts}; {len(made.classes)} classes; encoded in {time.monotonic() - began:.0f} s")
         return made
 
     def until(self, last: str) -> tuple[str, ...]:
-        """The stages up to this one, in order."""
+        """The stages up to this one, in order; guidance comes after the pieces that there are, or after one."""
         if last not in PHOTO_STAGES:
             raise ConfigError(f"stage {last!r} is none of {', '.join(PHOTO_STAGES)}")
-        return PHOTO_STAGES[: PHOTO_STAGES.index(last) + 1]
+        pieces = [piece(name) or 0 for name in PHOTO_STAGES if self._has_weights(name)]
+        most = max([1, *pieces]) if last == "guidance" else PIECES
+        wanted = PHOTO_STAGES[: PHOTO_STAGES.index(last) + 1]
+        self.wanted = tuple(name for name in wanted if (piece(name) or 0) <= most)
+        return self.wanted
 
     def one(self, name: str) -> None:
         """Run a stage after those before it, or load it where it is finished."""
-        settings = _settings(getattr(self.recipe, name))
-        self.stage(name, self.autoencoder, self.builder(name), {"settings": settings})
-        if self.stages[name]["settings"] != settings:
+        settings = _settings(self.recipe.stage(name))
+        later = [other for other in self.wanted[self.wanted.index(name) + 1 :] if _same_network(other, name)]
+        if any(map(self._has_weights, later)):  # they hold this one's work
+            if (self.state / name / "card.json").is_file():
+                self.stages[name] = read_card(self.state / name, Card)["stage"]
+                log.info(f"{name}: done already")
+        else:
+            if piece(name) and self._has_weights("guidance") and not self._has_weights(name):
+                raise ConfigError(f"{self.state / 'guidance'} is finished; delete it to train {name} before it")
+            network = self.autoencoder if name in AUTOENCODER else self.denoiser
+            self.stage(name, network, self.builder(name), {"settings": settings})
+        if self.stages.get(name, {}).get("settings", settings) != settings:
             raise ConfigError(f"{self.state / name} was trained with other settings; delete it or name another folder")
 
-    def builder(self, name: str) -> Callable[[], PhotoAutoencoderStage]:
-        kind = {"autoencoder": PhotoAutoencoderStage, "decoder": DecoderStage}[name]
-        config = getattr(self.recipe, name)
-        return lambda: kind(config, self.autoencoder, self.encoder, self.photographs, self.device)
+    def settled(self, name: str) -> dict[str, Any]:
+        """What the card of a piece that is being trained says beside how long it took."""
+        return {"settings": _settings(self.recipe.stage(name)), "data": self.table.facts()}
+
+    def _has_weights(self, name: str) -> bool:
+        return any((self.state / name).glob("model*.safetensors"))
+
+    def builder(self, name: str) -> Callable[[], PocketStage]:
+        config, kinds = self.recipe.stage(name), {"autoencoder": PhotoAutoencoderStage, "decoder": DecoderStage}
+        if name in kinds:
+            return lambda: kinds[name](config, self.autoencoder, self.encoder, self.photographs, self.device)  # type: ignore[arg-type]
+
+        def build() -> PhotoDenoiserStage:
+            assert isinstance(config, PhotoDenoiserConfig)
+            table = self.table
+            if name == "denoiser-1":
+                table.set_statistics(self.denoiser.to(self.device).tokens)
+            return PhotoDenoiserStage(config, self.denoiser, table, self.device, self.look)
+
+        return build
+
+    def generator(self, denoiser: ConditionedDenoiser, guides: bool) -> Photo:
+        """What draws with this denoiser, on the device; whether it was taught to guide itself."""
+        made = Photo(
+            self.recipe.network, self.encoder, self.autoencoder, denoiser.denoiser, denoiser.tokens, mode="self",
+            guidance=self.recipe.guidance.guidance if guides else 1.0,
+        )  # fmt: skip
+        made.to(self.device, torch.float32)
+        return made
+
+    def write(self, out: Path, data_name: str, facts: dict[str, Any] | None = None) -> dict[str, Any]:
+        """The generator's folder, from the stages that are loaded; returns its card."""
+        made = self.stages.get("guidance") or self.stages[max(name for name in self.stages if piece(name))]
+        card = {
+            "kind": PHOTO,
+            "mode": "self",
+            "network": self.recipe.network.to_dict(),
+            "condition": {"name": self.recipe.condition, "widths": list(WIDTHS)},
+            "data": {"name": data_name, **made["data"]},
+            "init": None,
+            "recipe": self.recipe.to_dict(),
+            "guidance": self.recipe.guidance.guidance if "guidance" in self.stages else 1.0,
+            "stages": self.stages,
+            "seconds": round(sum(stage["seconds"] for stage in self.stages.values()), 1),
+            **(facts or {}),
+        }
+        parts: dict[str, nn.Module] = {
+            "autoencoder": self.autoencoder, "denoiser": self.denoiser.denoiser, "tokens": self.denoiser.tokens
+        }  # fmt: skip
+        return save_checkpoint(out, join(parts), card, half=True)
+
+
+def _same_network(one: str, other: str) -> bool:
+    return (one in AUTOENCODER) == (other in AUTOENCODER)
 
 
 def _settings(config: StageConfig) -> dict[str, Any]:

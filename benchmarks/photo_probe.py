@@ -1,0 +1,84 @@
+"""How fast the stages of the generator of photographs go on a lent machine; what is compiled stays in its cache."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+PLAIN_TOO = ("autoencoder", "decoder")  # short stages, for which compiling may not pay
+
+
+def measure_stages(recipe: Any, names: Sequence[str], work: Path, device: Any, steps: int) -> None:
+    """Steps per second of these stages, plain and compiled, on noise, to probe-STAGE.json of the first of them."""
+    from onesdaug.generators.pocket.photo_training import PhotoTraining
+
+    found: dict[str, float] = {}
+    run = PhotoTraining(recipe, [_noise(recipe.network.size)], work / "probe", device)
+    for name in names:
+        for compiled in (False, True) if name in PLAIN_TOO else (True,):
+            began = time.monotonic()
+            try:
+                stage = run.builder(name)()
+                if compiled:
+                    stage.compile()
+                found[f"{name}{' compiled' if compiled else ''}"] = _rate(stage, steps)
+            except Exception:
+                print(traceback.format_exc())
+            print(f"{name}, compiled {compiled}: {time.monotonic() - began:.0f} s, {found}", flush=True)
+        (work / f"probe-{names[0]}.json").write_text(json.dumps(found))
+    (work / f"probe-{names[0]}.done").touch()
+
+
+def _noise(size: int) -> Any:
+    import numpy as np
+
+    from onesdaug.data.dataset import Dataset
+
+    images = np.random.default_rng(0).integers(0, 255, (64, size, size, 3), dtype=np.uint8)
+    return Dataset(images, np.zeros(64, np.int64), ("",), tuple(f"/{i}" for i in range(64)), "noise")
+
+
+def _rate(stage: Any, steps: int) -> float:
+    import torch
+
+    optimizer = stage.optimizer()
+    for step in range(steps):
+        if step == steps // 2:
+            _wait(torch)
+            began = time.monotonic()
+        stage.train_step(optimizer, step)
+    _wait(torch)
+    return round((steps - steps // 2) / (time.monotonic() - began), 2)
+
+
+def _wait(torch: Any) -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
+
+
+def end_probe(work: Path, first: str, patience: float = 45.0) -> None:
+    """Wait a little for what is being compiled in the background, then end it: the machine is needed."""
+    end, number = time.monotonic() + patience, work / f"probe-{first}.pid"
+    if number.is_file():
+        while time.monotonic() < end and not (work / f"probe-{first}.done").is_file():
+            time.sleep(1)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(number.read_text()), signal.SIGTERM)
+        number.unlink()
+
+
+def pays(work: Path, name: str) -> bool:
+    """Whether compiled steps are faster by more than compiling from the cache costs; those of a long stage are."""
+    found: dict[str, float] = {}
+    for record in work.glob("probe-*.json"):
+        found.update(json.loads(record.read_text()))
+    if name not in PLAIN_TOO:
+        return "denoiser-1 compiled" in found
+    return found.get(f"{name} compiled", 0.0) > 1.2 * found.get(name, float("inf"))

@@ -1,0 +1,121 @@
+"""The denoiser of a generator of photographs: pieces of its training, and the piece that teaches it to guide itself.
+
+A guided step takes two rows, with the image and without. The last piece draws that step with one: the network is told
+the scale, and learns from itself, as it was before, what both rows together would have said.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from onesdaug.generators.pocket.networks import telling
+from onesdaug.generators.pocket.photo_table import PhotoTable
+from onesdaug.generators.pocket.recipe import PhotoDenoiserConfig
+from onesdaug.generators.pocket.train_denoiser import ConditionedDenoiser, decayed_matrices
+from onesdaug.generators.pocket.train_stage import PocketStage
+from onesdaug.generators.schedule import Schedule
+from onesdaug.training.stage import mixed_precision, own_randomness
+
+CLIP = 1.0  # length of a gradient: a rare bad batch must not undo minutes
+Look = Callable[[ConditionedDenoiser, int], dict[str, float]]
+
+
+class PhotoDenoiserStage(PocketStage):
+    """The loss of one step: ||v − v_theta(z_t, t, c)||²; `scores` is the same on the photographs held out.
+
+    `look` is called with the averaged network and the step at every validation: to draw with it, and give more scores.
+    """
+
+    config: PhotoDenoiserConfig
+    model: ConditionedDenoiser
+    validations = 6
+
+    def __init__(
+        self, config: PhotoDenoiserConfig, model: ConditionedDenoiser, table: PhotoTable, device: torch.device,
+        look: Look | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(config, device)
+        self.table, self.look, self.step = table, look, 0
+        self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network: Any = self.model
+        self.teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if config.guidance > 1 else None
+        self.taught: Any = self.teacher
+        abar = torch.from_numpy(Schedule.scaled_linear().abar).to(device, torch.float32)
+        self.signal, self.noise = abar.sqrt(), (1 - abar).sqrt()
+
+    def loss(self, step: int) -> Tensor:
+        self.step = step
+        return self._error(self.network, self.table.pick(self.config.batch, self.config.shares))
+
+    def _error(self, network: Any, rows: Tensor) -> Tensor:
+        c, table, n = self.config, self.table, len(rows)
+        view = torch.randint(table.views, (n,), device=self.device)
+        z0, sides = table.latents[rows, view].float(), table.sides[rows, view]
+        coin = torch.rand(n, device=self.device)
+        dropped = coin < c.dropped
+        same = ~dropped & (coin < c.dropped + (1 - c.dropped) * c.same_class) & (table.labels[rows] >= 0)
+        source = torch.where(same, table.another(rows), rows)
+        whole, local = table.whole[source, view].float(), table.local[source, view].float()
+        # timesteps spread evenly over the batch: less chance in a step
+        even = (torch.arange(n, device=self.device) + torch.rand(1, device=self.device)) / n
+        t = (even[torch.randperm(n, device=self.device)] * len(self.signal)).long().clamp(max=len(self.signal) - 1)
+        signal, noise = (root[t][:, None, None, None] for root in (self.signal, self.noise))
+        eps = torch.randn_like(z0)
+        z = (signal * z0 + noise * eps).contiguous(memory_format=torch.channels_last)
+        v = signal * eps - noise * z0
+        scale = torch.ones(n, device=self.device)
+        if self.teacher is not None:
+            # every scale is as likely as its double
+            scale = torch.exp(torch.rand(n, device=self.device) * torch.log(scale * c.guidance))
+            v = self._guided(z, t, (whole, local, same), sides, scale, dropped)
+        with mixed_precision(self.device):
+            made = network(z, t, whole, local, same, dropped, telling(sides, scale)).float()
+        loss: Tensor = ((made - v).square().mean((1, 2, 3)) / scale).mean()
+        return loss
+
+    @torch.no_grad()
+    def _guided(
+        self, z: Tensor, t: Tensor, condition: tuple[Tensor, Tensor, Tensor], sides: Tensor, scale: Tensor,
+        dropped: Tensor,
+    ) -> Tensor:  # fmt: skip
+        """What two rows of the network as it was say together."""
+        told = telling(sides, torch.ones_like(sides))
+        with mixed_precision(self.device):
+            without, within = (
+                self.taught(z, t, *condition, mask, told).float() for mask in (torch.ones_like(dropped), dropped)
+            )
+        guided: Tensor = without + scale[:, None, None, None] * (within - without)
+        return guided
+
+    def scores(self, model: nn.Module) -> dict[str, float]:
+        assert isinstance(model, ConditionedDenoiser)
+        with torch.no_grad(), own_randomness(0):
+            few = self.table.held[: self.config.batch]
+            found = {"held": float(torch.stack([self._error(model, few) for _ in range(4)]).mean())}
+        if self.look is not None and self.step >= self.steps_per_epoch - 1:  # not while steps are counted
+            found.update(self.look(model, self.step + 1))
+        return found
+
+    def train_step(self, optimizer: torch.optim.Optimizer, step: int) -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = self.loss(step)
+        loss.backward()  # type: ignore[no-untyped-call]
+        nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
+        optimizer.step()
+        return loss
+
+    def facts(self) -> dict[str, Any]:
+        return {"data": self.table.facts()}
+
+    def optimizer(self) -> torch.optim.Optimizer:
+        return decayed_matrices(self.model, self.config.lr, self.config.weight_decay, self.device)
+
+    def compile(self) -> None:
+        self.network = torch.compile(self.model, dynamic=False)
+        if self.teacher is not None:
+            self.taught = torch.compile(self.teacher, dynamic=False)
