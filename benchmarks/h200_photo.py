@@ -132,7 +132,7 @@ def arriving(args: argparse.Namespace, log: Any) -> Iterator[tuple[str, Any]]:
             yield KINDS[Path(name).parent.name], decoded(args, args.work / name)
             last = time.monotonic()
         waiting -= set(ready)
-        if not ready and time.monotonic() - last > (1.0 if args.smoke else PATIENCE):
+        if not ready and time.monotonic() - last > (20.0 if args.smoke else PATIENCE):
             log(f"not waited for: {', '.join(sorted(waiting))}")
             return
         time.sleep(0.2)
@@ -201,7 +201,7 @@ def train(args: argparse.Namespace, end: float, log: Any) -> None:
     for last in args.until:
         for name in task.until(last):
             if name not in task.stages:
-                new = not any((task.state / name).glob("model*"))
+                new = not task.is_finished(name)
                 if new and name not in AUTOENCODER:
                     rest(args, task, end, name)
                     task.look = Look(task, decoded(args, held), args.work, name)

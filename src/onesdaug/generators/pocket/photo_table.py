@@ -80,9 +80,7 @@ class PhotoTable:
         if kind == "photographs":
             return torch.full((len(part),), -1, device=self.device)
         if wrong := sorted(NOVEL.intersection(part.class_names)):
-            raise DataError(
-                f"{wrong[0]} is a validation or test class of miniImageNet: leave it out ({len(wrong)} are)"
-            )
+            raise DataError(f"leave out {', '.join(wrong)}: validation and test classes of miniImageNet")
         self.classes += [name for name in part.class_names if name not in self.classes]
         numbers = torch.tensor([self.classes.index(name) for name in part.class_names], device=self.device)
         return numbers[torch.from_numpy(part.labels).to(self.device)]

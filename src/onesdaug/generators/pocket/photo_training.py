@@ -113,8 +113,7 @@ class PhotoTraining(StagedRun):
     def one(self, name: str) -> None:
         """Run a stage after those before it, or load it where it is finished."""
         settings = _settings(self.recipe.stage(name))
-        later = [other for other in self.wanted[self.wanted.index(name) + 1 :] if _same_network(other, name)]
-        if any(map(self._has_weights, later)):  # they hold this one's work
+        if self._is_contained(name):
             if (self.state / name / "card.json").is_file():
                 self.stages[name] = read_card(self.state / name, Card)["stage"]
                 log.info(f"{name}: done already")
@@ -125,6 +124,14 @@ class PhotoTraining(StagedRun):
             self.stage(name, network, self.builder(name), {"settings": settings})
         if self.stages.get(name, {}).get("settings", settings) != settings:
             raise ConfigError(f"{self.state / name} was trained with other settings; delete it or name another folder")
+
+    def is_finished(self, name: str) -> bool:
+        return self._has_weights(name) or self._is_contained(name)
+
+    def _is_contained(self, name: str) -> bool:
+        """Whether a later finished stage that is wanted, too, holds this one's work."""
+        later = self.wanted[self.wanted.index(name) + 1 :]
+        return any(self._has_weights(other) for other in later if _same_network(other, name))
 
     def settled(self, name: str) -> dict[str, Any]:
         """What the card of a piece that is being trained says beside how long it took."""
