@@ -200,10 +200,7 @@ GENERATORS = Registry(
         "shape": "onesdaug.generators.base:ShapeOnly",
     },
     also="a hub id or a folder",
-    elsewhere={
-        name: f"pip install ./packages/{folder}  (in a checkout of onesdaug)"
-        for name, folder in (("pocket-imagenet", "pocket-imagenet"), ("photo", "pocket-photo"))
-    },
+    elsewhere={"pocket-imagenet": "pip install ./packages/pocket-imagenet  (in a checkout of onesdaug)"},
 )
 SOLVERS = Registry(
     "solver",
