@@ -254,7 +254,8 @@ def write(args: argparse.Namespace) -> int:
     task = PhotoTraining(recipe_of(args), [], out)
     for name in task.until(args.until[-1]):
         task.one(name)
-    card = task.write(out, "COCO train2017 + miniImageNet base classes + Tiny-ImageNet outside miniImageNet")
+    seen = "COCO train2017 + miniImageNet base classes + Tiny-ImageNet outside miniImageNet"
+    card = task.write(out, seen, int8=args.int8)
     print(f"{out}: {card['weights']}, {sum(path.stat().st_size for path in out.iterdir()) / 1e6:.1f} MB")
     return 0
 
@@ -279,6 +280,7 @@ def main() -> int:
     parser.add_argument("--carry", type=Path, default=HERE / "carry")
     parser.add_argument("--work", type=Path, default=Path.home() / "photo-work")
     parser.add_argument("--probe", nargs="+", metavar="STAGE", help="take: also compile these in the background")
+    parser.add_argument("--int8", action="store_true", help="write: the denoiser's matrices in bytes")
     parser.add_argument("--part", action="store_true", help="watch: bring the unfinished piece instead")
     parser.add_argument("--until", nargs="+", default=["decoder"], metavar="STAGE", help="the last stage to run")
     parser.add_argument("--seconds", nargs="*", default=[], metavar="STAGE=SECONDS")

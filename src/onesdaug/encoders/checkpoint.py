@@ -25,6 +25,7 @@ from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.errors import DataError, OnesdaugError, WeightsMissing
 
 M = TypeVar("M", bound=nn.Module)
+SCALE = "#scale"  # ends the name of what the rows of a matrix of bytes are multiplied with
 SHARD_BYTES = 15 * 2**20  # every file stays under 16 MB
 
 
@@ -64,10 +65,11 @@ def weights_fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 
 def save_checkpoint(
-    folder: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any], half: bool = False
+    folder: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any], half: bool = False, int8: str = ""
 ) -> dict[str, Any]:
     """Write all of it or nothing: a kill leaves the old checkpoint or the new one, never a mixture.
 
+    `int8` begins the names of matrices that are stored in a byte a number, each row with a scale of its own.
     An old checkpoint at that place is replaced; a folder that holds something else never is.
     """
     from safetensors.torch import save_file
@@ -78,8 +80,13 @@ def save_checkpoint(
     ready = {}
     for name, value in tensors.items():
         # only matrices shrink: batch statistics need float32's range and weigh nothing
+        value = value.detach().cpu()
         shrinks = half and value.ndim > 1 and value.is_floating_point()
-        ready[name] = value.detach().cpu().to(torch.float16 if shrinks else value.dtype).contiguous()
+        if shrinks and int8 and value.ndim == 2 and name.startswith(int8):
+            scale = value.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
+            ready[name], ready[name + SCALE] = (value / scale).round().to(torch.int8), scale.float()
+            continue
+        ready[name] = value.to(torch.float16 if shrinks else value.dtype).contiguous()
     full = {**card, "weights": weights_fingerprint(ready), "parameters": _parameters(ready)}
     shards = _shards(ready)
     with whole_folder(folder) as temporary:
@@ -102,6 +109,9 @@ def load_checkpoint(folder: Path | str, kind: type[Card] = Card) -> tuple[dict[s
         tensors.update(read_tensors(path))
     if weights_fingerprint(tensors) != card["weights"]:
         raise DataError(f"the weights in {folder} are not those its card names; a shard is missing or damaged")
+    for name in [name for name in tensors if name.endswith(SCALE)]:
+        scale, matrix = tensors.pop(name), name.removesuffix(SCALE)
+        tensors[matrix] = tensors[matrix].float() * scale
     return {k: v.float() if v.is_floating_point() else v for k, v in tensors.items()}, card
 
 
@@ -159,7 +169,7 @@ def part(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 def _parameters(tensors: Mapping[str, Tensor]) -> dict[str, int]:
     """Trained numbers per module; batch statistics are not parameters."""
-    statistics = ("running_mean", "running_var", "num_batches_tracked")
+    statistics = ("running_mean", "running_var", "num_batches_tracked", SCALE)
     counts: dict[str, int] = {}
     for name, value in tensors.items():
         if not name.endswith(statistics):

@@ -163,8 +163,13 @@ class PhotoTraining(StagedRun):
         made.to(self.device, torch.float32)
         return made
 
-    def write(self, out: Path, data_name: str, facts: dict[str, Any] | None = None) -> dict[str, Any]:
-        """The generator's folder, from the stages that are loaded; returns its card."""
+    def write(
+        self, out: Path, data_name: str, facts: dict[str, Any] | None = None, int8: bool = False
+    ) -> dict[str, Any]:
+        """The generator's folder, from the stages that are loaded; returns its card.
+
+        With `int8` the denoiser's matrices are stored in bytes: half the size again.
+        """
         made = self.stages.get("guidance") or self.stages[max(name for name in self.stages if piece(name))]
         card = {
             "kind": PHOTO,
@@ -182,7 +187,7 @@ class PhotoTraining(StagedRun):
         parts: dict[str, nn.Module] = {
             "autoencoder": self.autoencoder, "denoiser": self.denoiser.denoiser, "tokens": self.denoiser.tokens
         }  # fmt: skip
-        return save_checkpoint(out, join(parts), card, half=True)
+        return save_checkpoint(out, join(parts), card, half=True, int8="denoiser." if int8 else "")
 
 
 def _same_network(one: str, other: str) -> bool:
