@@ -128,9 +128,9 @@ def _train_photo(
     from onesdaug.generators.pocket.generator import load_weights
     from onesdaug.generators.pocket.photo_training import AUTOENCODER, PhotoTraining
     from onesdaug.generators.pocket.photographs import read_labelled, read_photographs
-    from onesdaug.generators.pocket.recipe import PHOTO_SMOKE, PhotoRecipe
+    from onesdaug.generators.pocket.recipe import PHOTO_RECIPES
 
-    recipe = PHOTO_SMOKE if name == "photo-smoke" else PhotoRecipe()
+    recipe = PHOTO_RECIPES[name]
     if fixed_steps:
         recipe = recipe.with_seconds(dict.fromkeys((*AUTOENCODER, "denoiser", "guidance")))
     if (out / "card.json").is_file() and load_weights(out)[1]["kind"] != PHOTO:

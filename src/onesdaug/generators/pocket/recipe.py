@@ -198,3 +198,4 @@ PHOTO_SMOKE = PhotoRecipe(
     denoiser=_FEW_PHOTOS,
     guidance=replace(_FEW_PHOTOS, decays=True, guidance=4.0),
 )
+PHOTO_RECIPES = {"photo": PhotoRecipe(), "photo-smoke": PHOTO_SMOKE}
