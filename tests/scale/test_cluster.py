@@ -21,6 +21,7 @@ from tests.jobs.fake import contents, make
 from tests.scale.fake import Drawer, drawer
 
 BAD, DEADLY, COUNT, K = 11, 20, 32, 3
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own
 CHANGING = {"time", "seconds", "peak_memory_mb"}
 
 

@@ -21,6 +21,7 @@ COMMANDS = {
     "doctor": "Say what data, weights, packages and devices are here; what is missing; how to get it.",
     "pope": "Ask a frozen vision-language model about images and K views of each, and combine the answers.",
     "report": "Write all studies of a folder as one HTML page that needs nothing beside it: no network, no scripts.",
+    "serve": "Serve views and few-shot answers over HTTP: /v1/views, /v1/tasks, /healthz, /metrics, /docs.",
     "fewshot": "Few-shot learning: train a backbone and a head, embed images with their views, evaluate on episodes.",
     "generator": "The pocket generators, small networks that draw views: train one, or see what one is.",
     "study": "The paper's tables and figures, each by its name.",

@@ -32,7 +32,7 @@ class RayOptions(Checked):
 def load_ray() -> Any:
     """The package, or how to get it."""
     os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # what matters of its errors is told by us
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # a worker without a GPU leaves its variables
     try:
         import ray
     except ImportError:
@@ -41,8 +41,11 @@ def load_ray() -> Any:
 
 
 @contextmanager
-def connected(options: RayOptions) -> Iterator[Any]:
-    """Ray, connected; a cluster that was started here ends with the block, one that was there stays."""
+def connected(options: RayOptions, spill: bool = True) -> Iterator[Any]:
+    """Ray, connected; a cluster that was started here ends with the block, one that was there stays.
+
+    Without `spill` nothing of a cluster started here goes to a disk when memory is short.
+    """
     ray = load_ray()
     if ray.is_initialized():
         yield ray
@@ -50,6 +53,7 @@ def connected(options: RayOptions) -> Iterator[Any]:
     settings: dict[str, Any] = {"logging_level": "error", "log_to_driver": False}
     if options.ray in (None, LOCAL):
         settings |= {"address": LOCAL, "include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+        settings |= {"_system_config": {"automatic_object_spilling_enabled": spill}}
     else:
         settings |= {"address": options.ray}
     try:
