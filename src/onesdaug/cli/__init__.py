@@ -19,6 +19,7 @@ COMMANDS = {
     "augment": "Make K views of every image in IN... and write them to OUT with a manifest.",
     "bench": "Measure this machine: rates, time per stage, the paper's efficiency table, and the share of its limit.",
     "doctor": "Say what data, weights, packages and devices are here; what is missing; how to get it.",
+    "plan": "Say what a large job or a service will take: device hours, nodes, days, storage; replicas, p50 and p99.",
     "pope": "Ask a frozen vision-language model about images and K views of each, and combine the answers.",
     "report": "Write all studies of a folder as one HTML page that needs nothing beside it: no network, no scripts.",
     "serve": "Serve views and few-shot answers over HTTP: /v1/views, /v1/tasks, /healthz, /metrics, /docs.",

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 from onesdaug.common.progress import log
 from onesdaug.errors import OnesdaugError
@@ -24,22 +24,22 @@ _TRIES = 3
 class Replica:
     """One copy of the networks."""
 
-    answer: Any  # `together`, of which Serve makes one call for many requests
-
     def __init__(self, networks: Networks, folder: str, batch: tuple[int, float]) -> None:
         settle_in(folder)
         self.engine = Engine(networks)
-        self.answer.set_max_batch_size(batch[0])
-        self.answer.set_batch_wait_timeout_s(batch[1])
+        self.batched = cast(Any, self.together)  # as Serve wraps it: called with one image, it waits for others
+        self.batched.set_max_batch_size(batch[0])
+        self.batched.set_batch_wait_timeout_s(batch[1])
 
     async def about(self) -> dict[str, str]:
         return self.engine.about()
 
     async def __call__(self, ask: Ask) -> Answer:
-        found: Answer = await self.answer(ask)
+        found: Answer = await self.batched(ask)
         return found
 
     async def together(self, asks: list[Ask]) -> list[Answer]:
+        """The images of several requests at once."""
         return await asyncio.to_thread(self.engine.answer, asks)  # health checks are answered meanwhile
 
 
@@ -58,12 +58,14 @@ class Front:
         return make_app(self.service)
 
     async def ask(self, ask: Ask) -> Answer:
-        from ray.exceptions import RayError
+        from ray.exceptions import RayError, RayTaskError
 
         for left in reversed(range(_TRIES)):
             try:
                 found: Answer = await self.replicas.remote(ask)
                 return found
+            except RayTaskError as error:
+                return Answer(problem=(500, f"the networks failed ({type(error.cause).__name__})"))
             except RayError as error:  # it died with the request: another replica draws the same views
                 if not left or time.time() > ask.until:
                     return Answer(problem=(503, f"the networks are not to be reached ({type(error).__name__})"))
@@ -85,7 +87,7 @@ def application(ray: Any, serving: Serving, networks: Networks, limits: Limits, 
     from ray import serve
 
     _, resources = share(ray, RayOptions(worker_cpus=serving.replica_cpus), networks.device)
-    batched = type("Replica", (Replica,), {"answer": serve.batch(max_batch_size=1)(Replica.together)})
+    batched = type("Replica", (Replica,), {"together": serve.batch(max_batch_size=1)(Replica.together)})
     replicas = serve.deployment(
         batched,
         name="networks",
