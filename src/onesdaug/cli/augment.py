@@ -11,7 +11,7 @@ import typer
 from onesdaug.augment.config import AugmentConfig, GeneratorOptions, preset
 from onesdaug.augment.presets import LISTED, check_preset, purpose
 from onesdaug.augment.shape import ShapeTweak
-from onesdaug.cli.options import From, WithRay, examples, options, spelling
+from onesdaug.cli.options import CLUSTER, From, WithRay, examples, options, spelling
 from onesdaug.common.files import is_uri
 from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.scale.start import RayOptions
@@ -32,7 +32,6 @@ _NAMES = {"guidance": "cfg", "guidance_interval": "cfg-interval", "image_scale":
 CONFIG = From(AugmentConfig, _NAMES, panel=_OPERATOR, without=("shape",), partial=True)
 TWEAK = From(ShapeTweak, {"perspective": "shape-aug-persp"}, prefix="shape-aug-", panel=_SHAPE, partial=True)
 GENERATOR = From(GeneratorOptions, {"name": "model"}, panel="Model and machine")
-CLUSTER = From(RayOptions, panel="More machines")
 
 
 @app.command(

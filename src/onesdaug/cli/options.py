@@ -23,6 +23,7 @@ from typer.core import TyperCommand
 from onesdaug.augment.presets import PRESETS
 from onesdaug.common.registry import BACKBONES, GENERATORS, HEADS, SOLVERS, VIEWS, VLMS
 from onesdaug.errors import ConfigError
+from onesdaug.scale.start import RayOptions
 
 # what a shell completes behind a flag; the choices of a Literal need no word here
 _REGISTRIES = {
@@ -128,6 +129,9 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+CLUSTER = From(RayOptions, panel="More machines")
 
 
 class WithRay(TyperCommand):

@@ -11,6 +11,7 @@ import logging
 import pickle
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
@@ -163,4 +164,21 @@ def in_process(
         yield unit, work(unit)
 
 
-__all__ = ["RayOptions", "Spread", "connected", "in_process"]
+@contextmanager
+def embedding(options: RayOptions, device: str) -> Iterator[None]:
+    """What is embedded within this block is embedded, and its views are drawn, by a cluster if one is named."""
+    from onesdaug.fewshot.embed import ELSEWHERE
+
+    if options.ray is None:
+        yield
+        return
+    with connected(options) as ray:
+        spread: Spread[Any, Any] = Spread(ray, options, device)
+        before = ELSEWHERE.set(spread.run)
+        try:
+            yield
+        finally:
+            ELSEWHERE.reset(before)
+
+
+__all__ = ["RayOptions", "Spread", "connected", "embedding", "in_process"]
