@@ -1,4 +1,4 @@
-"""Jobs and the service on Ray, measured on this machine: benchmarks/results/scale.json and the tables of docs/scale.md.
+"""Jobs and the service on Ray, measured on this machine: results/scale.json and the tables of docs/scale.md.
 
     python benchmarks/scale.py measure      # ten minutes on two cores; parts by name: measure batch service
     python benchmarks/scale.py              # writes the tables from the stored run
@@ -26,7 +26,7 @@ HERE = Path(__file__).parent
 if str(HERE.parent) not in sys.path:
     sys.path.insert(0, str(HERE.parent))
 
-from benchmarks.markers import with_tables
+from benchmarks.markers import with_tables  # noqa: E402
 
 STORED = HERE / "results" / "scale.json"
 DOCS = HERE.parent / "docs" / "scale.md"
@@ -44,6 +44,7 @@ def png(seed: int, side: int = 84) -> bytes:
 def small_generator(folder: Path) -> Path:
     """The pocket generator's smallest recipe: as on a GPU, a call costs much and one more view in it little."""
     import numpy as np
+
     from onesdaug.data.dataset import Dataset
     from onesdaug.generators.pocket.recipe import SMOKE
     from onesdaug.generators.pocket.training import train
@@ -169,12 +170,16 @@ def service(work: Path) -> dict[str, Any]:
             assert set(codes) == {200}
             told = {"requests_per_second": 400 / took, "p50": quantile(seconds, 0.5), "p99": quantile(seconds, 0.99)}
             found[name] = told
+            print(name, told, flush=True)
             if name == "batches":
-                found["memory"] = _memory(views)
-                found["malformed"] = _malformed()
                 profile = _profile(networks)
                 rate = 0.5 * found["one by one"]["requests_per_second"]
-                measured = asyncio.run(at_random(rate, 400, pictures))
+                measured = asyncio.run(at_random(rate, 300, pictures))
+                print("at random", flush=True)
+                found["malformed"] = _malformed()
+                print(found["malformed"], flush=True)
+                found["memory"] = _memory(views)
+                print(found["memory"], flush=True)
     overhead = max(0.0, CLIENTS and 1 / found["one by one"]["requests_per_second"] - profile.seconds(1))
     demand = Demand(rate=rate, max_batch=16, batch_wait=0.005, overhead=overhead)
     load = simulate(profile, demand, 1, 1)
@@ -212,6 +217,7 @@ def _malformed() -> dict[str, Any]:
 def _profile(networks: Any) -> Any:
     """What `bench` would write for these networks, of the replica's one thread."""
     import torch
+
     from onesdaug.scale.plan import Profile
     from onesdaug.scale.serve.engine import Ask, Engine
 
@@ -231,6 +237,7 @@ def _profile(networks: Any) -> Any:
 
 def measure(names: list[str]) -> None:
     import torch
+
     from onesdaug.common.provenance import commit, describe_machine
 
     record = json.loads(STORED.read_text()) if STORED.is_file() else {}
@@ -266,8 +273,8 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
     gain = together["requests_per_second"] / alone["requests_per_second"]
     served += [
         "",
-        f"Batching answers {gain:.1f} times as many requests. {bad['requests']:,} malformed requests gave {codes}. The "
-        f"processes that serve took {memory['after_500_mb']:.0f} MB after 500 requests and "
+        f"Batching answers {gain:.1f} times as many requests. {bad['requests']:,} malformed requests gave {codes}. "
+        f"The processes that serve took {memory['after_500_mb']:.0f} MB after 500 requests and "
         f"{memory['after_2000_mb']:.0f} MB after {memory['requests']:,}.",
     ]
     planned = [

@@ -54,8 +54,8 @@ def test_a_bank_made_elsewhere_is_the_same(pets: Dataset, tmp_path: Path, encode
     name = "convnet"
     if encoder == "whole":  # an encoder that looks at the files' own pixels
         name = f"{tmp_path / 'own.py'}:means"
-        code = "import numpy as np\ndef means(pictures):\n    return np.stack([np.asarray(p).mean((0, 1)) for p in pictures])\n"
-        (tmp_path / "own.py").write_text(code)
+        code = "def means(pictures):\n    return np.stack([np.asarray(p).mean((0, 1)) for p in pictures])\n"
+        (tmp_path / "own.py").write_text(f"import numpy as np\n{code}")
     views = resolve_views("shape", None, "cpu")
     here = embed(pets, load_encoder(name), tmp_path / "here.safetensors", views, 2, chunk=5)
     with elsewhere(cross):

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import tarfile
 from pathlib import Path
 
 import pytest
 
+from onesdaug.errors import OnesdaugError
 from onesdaug.jobs.ledger import JobReport
 from onesdaug.jobs.plan import list_inputs
 from onesdaug.jobs.survey import JobSettings
 from onesdaug.scale.batch import planned
-from onesdaug.scale.shards import Kind, run_shards
+from onesdaug.scale.shards import Kind, ShardWorker, run_shards
 from onesdaug.scale.start import RayOptions
 from tests.conftest import make_image
 from tests.jobs.fake import contents, make
@@ -100,3 +103,12 @@ def test_batches_are_planned_by_place(photos: Path, tmp_path: Path) -> None:
     cut = [[(share.item.prefix, share.numbers) for share in batch] for batch in planned(items, 3, 4)]
     assert cut[:2] == [[("p0", (1, 2, 3)), ("p1", (1,))], [("p1", (2, 3)), ("p2", (1, 2))]]
     assert sum(len(numbers) for batch in cut for _, numbers in batch) == 21
+
+
+def test_a_full_disk_is_told(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(ShardWorker, "_write", full)
+    with pytest.raises(OnesdaugError, match=r"No space left on device\. All finished ones are kept"):
+        shard(photos, tmp_path / "out")

@@ -151,8 +151,6 @@ class _Task:
     def here(self) -> JobReport:
         from onesdaug.jobs.job import run_job
 
-        if self.cluster.workers is not None:
-            raise ConfigError("--workers is for --ray: without it the work is done here by one process")
         augmenter = _load(self.options, self.config, self.job.k * len(self.listing.items), self.given)
         self.begin(augmenter, augmenter.summary())
         return run_job(augmenter, self.listing, self.job)

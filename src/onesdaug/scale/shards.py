@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any, Literal
 
 from onesdaug.common.progress import log, progress
+from onesdaug.errors import OnesdaugError
 from onesdaug.jobs.archives import store_of
 from onesdaug.jobs.draw import completed
 from onesdaug.jobs.ledger import JobReport
@@ -203,4 +204,9 @@ def _counted(results: Iterator[tuple[Shard, Outcome | None]], listing: Listing, 
                 bar.advance(len(outcome.made), skipped=outcome.skipped + failed)
         except KeyboardInterrupt:
             report.interrupted = True
+        except OSError as error:
+            raise OnesdaugError(
+                f"stopped, a shard could not be written: {error}. All finished ones are kept; put that right and run "
+                "the same command again to go on"
+            ) from error
     return report

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from onesdaug.common.options import Checked
 from onesdaug.common.progress import log
@@ -27,6 +27,12 @@ class RayOptions(Checked):
     )
     workers: int | None = Field(None, ge=1, description="With --ray: so many at once; else one per GPU, or per CPUs")
     worker_cpus: float = Field(1, gt=0, description="With --ray: CPU cores that one worker takes")
+
+    @model_validator(mode="after")
+    def _for_ray(self) -> RayOptions:
+        if self.ray is None and (self.workers is not None or self.worker_cpus != 1):
+            raise ValueError("--workers and --worker-cpus are for --ray: without it one process does the work")
+        return self
 
 
 def load_ray() -> Any:

@@ -15,7 +15,7 @@ from onesdaug.common.progress import log
 from onesdaug.errors import OnesdaugError
 from onesdaug.scale.serve.engine import Answer, Ask, Engine
 from onesdaug.scale.serve.settings import Limits, Networks, Serving
-from onesdaug.scale.start import RayOptions, connected, settle_in, share
+from onesdaug.scale.start import LOCAL, RayOptions, connected, settle_in, share
 
 NAME = "onesdaug"
 _TRIES = 3
@@ -86,7 +86,7 @@ def application(ray: Any, serving: Serving, networks: Networks, limits: Limits, 
 
     from ray import serve
 
-    _, resources = share(ray, RayOptions(worker_cpus=serving.replica_cpus), networks.device)
+    _, resources = share(ray, RayOptions(ray=LOCAL, worker_cpus=serving.replica_cpus), networks.device)
     batched = type("Replica", (Replica,), {"together": serve.batch(max_batch_size=1)(Replica.together)})
     replicas = serve.deployment(
         batched,
