@@ -129,8 +129,12 @@ class Spread(Generic[Unit, Result]):
             _Worker,
             fn_constructor_args=(make, str(Path.cwd())),
             batch_size=1,
-            compute=ActorPoolStrategy(size=min(self.workers, len(units)), max_tasks_in_flight_per_actor=at_hand),
-            max_concurrency=threads,
+            compute=ActorPoolStrategy(
+                size=min(self.workers, len(units)),
+                max_tasks_in_flight_per_actor=at_hand,
+                max_concurrent_calls_per_actor=threads,
+                enable_true_multi_threading=threads > 1,
+            ),
             max_restarts=-1,
             max_task_retries=0,  # by Ray's own a restart would be waited for that the cluster may have no place for
             **self.resources,
