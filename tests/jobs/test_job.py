@@ -13,7 +13,7 @@ from PIL import Image
 from onesdaug import Augmenter
 from onesdaug.common.files import locked, sha256_of
 from onesdaug.errors import ConfigError, OnesdaugError
-from onesdaug.jobs import files, job
+from onesdaug.jobs import files
 from onesdaug.jobs.manifest import Manifest
 from tests.conftest import make_image
 from tests.jobs.fake import Fake, contents, make
@@ -66,7 +66,7 @@ def test_cut_anywhere_then_rerun_is_byte_identical(
     count = 0
     owner, name = {
         "write": (os, "fsync"),
-        "append": (job.Manifest, "append"),
+        "append": (Manifest, "append"),
         "replace": (Path, "replace"),
     }[where]
     real = getattr(owner, name)

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from onesdaug.augment.config import AugmentConfig, GeneratorOptions, preset
 from onesdaug.augment.presets import LISTED, check_preset, purpose
 from onesdaug.augment.shape import ShapeTweak
-from onesdaug.cli.options import From, examples, options, spelling
+from onesdaug.cli.options import CLUSTER, From, WithRay, examples, options, spelling
+from onesdaug.common.files import is_uri
 from onesdaug.errors import ConfigError, OnesdaugError
+from onesdaug.scale.start import RayOptions
 
 if TYPE_CHECKING:
     from PIL import Image
 
     from onesdaug.augment.operator import Augmenter
+    from onesdaug.jobs.ledger import JobReport
     from onesdaug.jobs.plan import Item, Listing
     from onesdaug.jobs.survey import JobSettings
+    from onesdaug.scale.batch import About
 
 app = typer.Typer(add_completion=False)
 _OPERATOR, _SHAPE = "The operator (unset: the preset's value)", "Shape tweak"
@@ -30,13 +35,26 @@ GENERATOR = From(GeneratorOptions, {"name": "model"}, panel="Model and machine")
 
 
 @app.command(
+    cls=WithRay,
     context_settings=spelling(out="output"),
-    epilog=examples("augment cat.jpg -o views --sheet", "augment photos/ -o views -r --k 5 --preset pocket"),
+    epilog=examples(
+        "augment cat.jpg -o views --sheet",
+        "augment photos/ -o views -r --k 5 --preset pocket",
+        "augment s3://bucket/shards -o s3://bucket/views --shards webdataset --ray auto",
+    ),
 )
 @options
 def augment(
-    inputs: Annotated[list[Path], typer.Argument(metavar="IN...", help="Images and folders of images.")],
-    output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Folder for the views.")],
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="IN...",
+            help="Images, folders of them, zip files, WebDataset (.tar) and Parquet shards; paths, or URIs like s3://.",
+        ),
+    ],
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="OUT", help="Folder for the views; with --shards also a URI.")
+    ],
     *,
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image.")] = 3,
     seed: Annotated[int, typer.Option(help="Every view has its own stream, drawn from this.")] = 0,
@@ -51,6 +69,11 @@ def augment(
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace files that hold something else; finished views stay.")
     ] = False,
+    shards: Annotated[
+        Literal["parquet", "webdataset"] | None,
+        typer.Option(help="Write shards of views instead of image files: parquet or webdataset."),
+    ] = None,
+    shard_views: Annotated[int, typer.Option(min=1, help="Views in a shard, about.")] = 512,
     name: Annotated[
         str | None,
         typer.Option(
@@ -66,6 +89,7 @@ def augment(
     ] = None,
     tweak: Annotated[dict[str, Any], TWEAK],
     generator: Annotated[GeneratorOptions, GENERATOR],
+    cluster: Annotated[RayOptions, CLUSTER],
 ) -> None:
     """Make K views of every image in IN... and write them to OUT with a manifest.
 
@@ -77,7 +101,9 @@ def augment(
     from onesdaug.jobs.plan import list_inputs
     from onesdaug.jobs.survey import JobSettings
 
-    listing = list_inputs(inputs, output, recursive=recursive, extensions=ext or ())
+    _check_output(output, shards, sheet)
+    out = Path(output)
+    listing = list_inputs(inputs, out, recursive=recursive, extensions=ext or ())
     if config.get("condition") is False and ("image_scale" in config or "attention" in config):
         raise ConfigError("--no-ip-adapter leaves nothing for --ip-scale and --attention to act on; leave them out")
     if generator.name == "shape" and (idle := [CONFIG.flag(field) for field in config if field != "fit"]):
@@ -89,11 +115,104 @@ def augment(
     given += [*map(CONFIG.flag, config), *map(TWEAK.flag, tweak)]
     name = name or faithful_preset(generator.name)
     settings = _config(name, config, shape_aug, tweak)
-    check_writable(output)
-    augmenter = _load(generator, settings, k * len(listing.items), given)
-    job = JobSettings(output, k, seed, save_aug, overwrite)
-    changed = "" if settings == preset(name) else ", changed"
-    raise typer.Exit(_run(augmenter, generator.name, (name, changed), listing, job, sheet))
+    if not is_uri(output):
+        check_writable(out)
+    job = JobSettings(out, k, seed, save_aug, overwrite)
+    task = _Task(generator, settings, name, given, listing, job, cluster)
+    if shards is not None:
+        report = task.in_shards(output, shards, shard_views)
+    elif cluster.ray is not None and k and listing.items:
+        report = task.on_ray()
+    else:
+        report = task.here()
+    raise typer.Exit(task.told(report, output, sheet))
+
+
+def _check_output(output: str, shards: str | None, sheet: bool) -> None:
+    if is_uri(output) and shards is None:
+        raise ConfigError(f"-o {output}: image files go to a folder; with --shards a URI works too")
+    if sheet and shards is not None:
+        raise ConfigError("--sheet shows image files, and --shards writes none; leave one of them out")
+
+
+@dataclass
+class _Task:
+    """One call of the command; `drawn` is what draws its views, once that is known."""
+
+    options: GeneratorOptions
+    config: AugmentConfig
+    preset: str
+    given: list[str]
+    listing: Listing
+    job: JobSettings
+    cluster: RayOptions
+    drawn: Augmenter | About | None = None
+
+    def here(self) -> JobReport:
+        from onesdaug.jobs.job import run_job
+
+        augmenter = _load(self.options, self.config, self.job.k * len(self.listing.items), self.given)
+        self.begin(augmenter, augmenter.summary())
+        return run_job(augmenter, self.listing, self.job)
+
+    def on_ray(self) -> JobReport:
+        from onesdaug.scale.batch import loader, run_on_ray
+
+        load = loader(self.options.model_dump(), self.config)
+        return run_on_ray(load, self.listing, self.job, self.cluster, self.options.device, self.begin_there)[0]
+
+    def in_shards(self, out: str, kind: Literal["parquet", "webdataset"], views: int) -> JobReport:
+        from onesdaug.scale.batch import loader
+        from onesdaug.scale.shards import run_shards
+
+        load, device = loader(self.options.model_dump(), self.config), self.options.device
+        return run_shards(load, self.listing, self.job, out, kind, views, self.cluster, device, self.begin_there)[0]
+
+    def begin_there(self, about: About) -> None:
+        if about.source:
+            _check_idle(self.options, self.given)
+        self.begin(about, about.summary)
+
+    def begin(self, drawn: Augmenter | About, summary: str) -> None:
+        """Say what will be done."""
+        from onesdaug.common.progress import log
+
+        self.drawn, count = drawn, len(self.listing.items)
+        if count:
+            by = "" if drawn.generator is None else f", preset {purpose(self.preset)}{self.changed}"
+            log.info(
+                f"{self.options.name}{by}: {summary}; K={self.job.k} views of {count} image{'s' * (count != 1)}, "
+                f"device {drawn.device}, seed {self.job.seed}"
+            )
+
+    @property
+    def changed(self) -> str:
+        return "" if self.config == preset(self.preset) else ", changed"
+
+    def told(self, report: JobReport, output: str, sheet: bool) -> int:
+        """Say what was done; the exit code."""
+        from onesdaug.cli.screen import say
+        from onesdaug.common.progress import log
+
+        trouble = False
+        if sheet and self.listing.items and self.drawn is not None and not report.interrupted:
+            try:
+                named = self.preset + self.changed
+                where = _sheet(self.drawn, self.options.name, named, self.listing.items, self.job)
+                log.info(f"contact sheet: {where}")
+            except (OnesdaugError, OSError) as error:  # the views are made; a sheet that is not must not hide that
+                log.info(f"no contact sheet: {error}")
+                trouble = True
+        for source, reason in report.failures.items():
+            log.info(f"failed: {reason if reason.startswith(source) else f'{source}: {reason}'}")
+        say(
+            f"{report.made} views made, {report.skipped} were there already, {report.failed} inputs failed, "
+            f"{report.seconds:.1f} s → {output}"
+        )
+        if report.interrupted:
+            log.info("interrupted; finished views are kept. Run the same command again to go on")
+            return 130
+        return 1 if report.failed or trouble else 0
 
 
 def _load(generator: GeneratorOptions, settings: AugmentConfig, views: int, given: list[str]) -> Augmenter:
@@ -119,41 +238,7 @@ def _check_idle(generator: GeneratorOptions, flags: list[str]) -> None:
         raise ConfigError(f"{generator.name} makes its views without a generator: {', '.join(flags)} would do nothing")
 
 
-def _run(
-    augmenter: Augmenter, model: str, named: tuple[str, str], listing: Listing, task: JobSettings, sheet: bool
-) -> int:
-    from onesdaug.cli.screen import say
-    from onesdaug.common.progress import log
-    from onesdaug.jobs.job import run_job
-
-    count = len(listing.items)
-    if count:
-        by = "" if augmenter.generator is None else f", preset {purpose(named[0])}{named[1]}"
-        log.info(
-            f"{model}{by}: {augmenter.summary()}; K={task.k} views of {count} image{'s' * (count != 1)}, "
-            f"device {augmenter.device}, seed {task.seed}"
-        )
-    summary = run_job(augmenter, listing, task)
-    trouble = False
-    if sheet and count and not summary.interrupted:
-        try:
-            log.info(f"contact sheet: {_sheet(augmenter, model, ''.join(named), listing.items, task)}")
-        except (OnesdaugError, OSError) as error:  # the views are made; a sheet that is not must not hide that
-            log.info(f"no contact sheet: {error}")
-            trouble = True
-    for source, reason in summary.failures.items():
-        log.info(f"failed: {reason if reason.startswith(source) else f'{source}: {reason}'}")
-    say(
-        f"{summary.made} views made, {summary.skipped} were there already, {summary.failed} inputs failed, "
-        f"{summary.seconds:.1f} s → {task.out}"
-    )
-    if summary.interrupted:
-        log.info("interrupted; finished views are kept. Run the same command again to go on")
-        return 130
-    return 1 if summary.failed or trouble else 0
-
-
-def _sheet(augmenter: Augmenter, model: str, preset: str, items: list[Item], task: JobSettings) -> Path:
+def _sheet(augmenter: Augmenter | About, model: str, preset: str, items: list[Item], task: JobSettings) -> Path:
     from onesdaug.augment.operator import Augmenter, Row
     from onesdaug.jobs.manifest import Manifest, made_with
     from onesdaug.jobs.sheet import write_sheet

@@ -11,7 +11,7 @@ import typer
 
 from onesdaug.augment.presets import PresetName
 from onesdaug.cli.evaluate import app as evaluating
-from onesdaug.cli.options import From, examples, options, spelling
+from onesdaug.cli.options import CLUSTER, From, WithRay, examples, options, spelling
 from onesdaug.cli.screen import resumable
 from onesdaug.common.options import Device, MaxSeconds, PerClass, Root
 from onesdaug.common.registry import BACKBONES, HEADS, VIEWS
@@ -25,6 +25,7 @@ from onesdaug.fewshot.recipes import (
     released_meta,
     released_pretrain,
 )
+from onesdaug.scale.start import RayOptions
 
 app = typer.Typer(
     help="Few-shot learning: train a backbone and a head, embed images with their views, evaluate on episodes.",
@@ -112,6 +113,7 @@ def train(
 
 
 @app.command(
+    cls=WithRay,
     context_settings=spelling(),
     epilog=examples(
         "fewshot embed cub --encoder runs/cub --views pocket --k 3 -o cub.safetensors",
@@ -132,6 +134,8 @@ def embed(
     per_class: PerClass = None,
     root: Root = None,
     device: Device = "auto",
+    *,
+    cluster: Annotated[RayOptions, CLUSTER],
 ) -> None:
     """Embed every image and its K views into a feature bank. A killed run goes on where it stopped."""
     import torch
@@ -143,6 +147,7 @@ def embed(
     from onesdaug.fewshot import embed as stage
     from onesdaug.fewshot.bank import ORACLE
     from onesdaug.fewshot.views import Views, resolve_views
+    from onesdaug.scale.spread import embedding
 
     dtypes = {"float16": torch.float16, "float32": torch.float32}
     if dtype not in dtypes:
@@ -154,7 +159,8 @@ def embed(
         source = ORACLE if views == ORACLE else resolve_views(views, preset, device)
     images = load_data(data, split, root, "test").sample(per_class)
     network = load_encoder(encoder, pick_device(device))
-    bank = stage.embed(images, network, output, source, k, seed=seed, dtype=dtypes[dtype], commit=commit())
+    with embedding(cluster, device):
+        bank = stage.embed(images, network, output, source, k, seed=seed, dtype=dtypes[dtype], commit=commit())
     typer.echo(f"{output}: {len(images)} images of {images.n_classes} classes, {bank.k} views each, d = {bank.dim}")
 
 

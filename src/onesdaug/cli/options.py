@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,16 +18,19 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import typer
 from pydantic.fields import FieldInfo
+from typer.core import TyperCommand
 
 from onesdaug.augment.presets import PRESETS
 from onesdaug.common.registry import BACKBONES, GENERATORS, HEADS, SOLVERS, VIEWS, VLMS
 from onesdaug.errors import ConfigError
+from onesdaug.scale.start import RayOptions
 
 # what a shell completes behind a flag; the choices of a Literal need no word here
 _REGISTRIES = {
     "preset": PRESETS, "model": GENERATORS, "solver": SOLVERS, "head": HEADS, "backbone": BACKBONES,
     "encoder": BACKBONES, "views": VIEWS, "vlm": VLMS,
 }  # fmt: skip
+_ADDRESS = re.compile(r"local|auto|ray://.+|[\w.\[\]:-]+:\d+")  # of a Ray cluster
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,6 +129,19 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in parameters}
     return run
+
+
+CLUSTER = From(RayOptions, panel="More machines")
+
+
+class WithRay(TyperCommand):
+    """A command whose `--ray` may stand without an address: then the workers are on this machine."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        after = [*args[1:], ""]
+        bare = [word == "--ray" and _ADDRESS.fullmatch(then) is None for word, then in zip(args, after, strict=True)]
+        whole = [[word, "local"] if alone else [word] for word, alone in zip(args, bare, strict=True)]
+        return super().parse_args(ctx, [word for words in whole for word in words])
 
 
 def completer(names: Iterable[str]) -> Callable[[str], list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,16 +12,20 @@ import typer
 from pydantic import Field
 
 from onesdaug.augment.presets import LISTED, check_preset
-from onesdaug.cli.options import From, examples, options, spelling
+from onesdaug.cli.options import CLUSTER, From, WithRay, examples, options, spelling
 from onesdaug.common.options import IP_REPO, Device
 from onesdaug.common.registry import GENERATORS, VLMS
 from onesdaug.errors import ConfigError
+from onesdaug.scale.start import RayOptions
 from onesdaug.vlm.settings import Asking, Contrast, EndpointOptions, LocalOptions, Scoring
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from onesdaug.augment.config import AugmentConfig
+    from onesdaug.jobs.ledger import JobReport
+    from onesdaug.jobs.plan import Listing
+    from onesdaug.jobs.survey import JobSettings
     from onesdaug.vlm.model import Model
     from onesdaug.vlm.run import Job
     from onesdaug.vlm.score import PopeResults
@@ -56,6 +61,7 @@ ENDPOINT = From(EndpointOptions, panel=_MACHINE, partial=True)
 
 
 @app.command(
+    cls=WithRay,
     context_settings=spelling(out="output"),
     epilog=examples(
         "pope --images val2014 --questions coco_pope_adversarial.json --vlm llava-hf/llava-1.5-7b-hf -o runs/pope",
@@ -89,6 +95,7 @@ def pope(
     device: Annotated[Device, typer.Option(rich_help_panel=_MACHINE)] = "auto",
     local: Annotated[dict[str, Any], LOCAL],
     remote: Annotated[dict[str, Any], ENDPOINT],
+    cluster: Annotated[RayOptions, CLUSTER],
 ) -> None:
     """Ask a frozen vision-language model about images and K views of each, and combine the answers.
 
@@ -123,8 +130,18 @@ def pope(
         config=_config(model, drawing.preset, drawing.shape_aug) if k else None,
         store=drawing.views,
         device=device,
+        elsewhere=None if cluster.ray is None else partial(_drawn_on_ray, cluster),
     )
     raise typer.Exit(_run(job))
+
+
+def _drawn_on_ray(cluster: RayOptions, job: Job, listing: Listing, settings: JobSettings) -> JobReport:
+    """The views of a job, by a cluster."""
+    from onesdaug.scale.batch import loader, run_on_ray
+
+    assert job.config is not None
+    how = {"name": job.generator, "ip_repo": job.ip_repo, "device": job.device}
+    return run_on_ray(loader(how, job.config), listing, settings, cluster, job.device)[0]
 
 
 def _words(vlm: str | None, model: str | None, generator: str | None, k: int, endpoint: str | None) -> tuple[str, str]:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from onesdaug.cli.evaluate import Scorer
-from onesdaug.cli.options import examples, options, spelling
+from onesdaug.cli.options import CLUSTER, WithRay, examples, options, spelling
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.cli.screen import resumable
 from onesdaug.common.files import write_text
 from onesdaug.common.options import Device, PerClass, Root
 from onesdaug.common.registry import BACKBONES, HEADS, VIEWS
 from onesdaug.errors import ConfigError
+from onesdaug.scale.start import RayOptions
 
 if TYPE_CHECKING:
     from onesdaug.fewshot.heads import Head
@@ -23,6 +24,7 @@ app = typer.Typer(add_completion=False)
 
 
 @app.command(
+    cls=WithRay,
     context_settings=spelling(out="output"),
     epilog=examples(
         "tune photos --encoder runs/cub --sources pocket,crop-flip --budget 10 -o tuned.json",
@@ -62,6 +64,7 @@ def tune(
     root: Root = None,
     seed: Annotated[int, typer.Option(min=0, help="Of views, episodes and settings.")] = 0,
     device: Device = "auto",
+    cluster: Annotated[RayOptions, CLUSTER],
 ) -> None:
     """Find out on your data whether views help, which, how many, and what the original should weigh.
 
@@ -71,6 +74,7 @@ def tune(
     from onesdaug.data.registry import load_data
     from onesdaug.encoders.load import load_encoder
     from onesdaug.report.terminal import print_parts
+    from onesdaug.scale.spread import embedding
     from onesdaug.studies import page
     from onesdaug.studies.kind import shown_by
     from onesdaug.tune.run import Wanted, list_of
@@ -85,7 +89,7 @@ def tune(
     scorer = None if encoder is None else _head(encoder, head, network.dim)
     tasks = tuple(_number(shot) for shot in list_of(shots))
     wanted = Wanted(list_of(sources), tasks, way, k, candidates, budget or None, per_class, seed)
-    with resumable():
+    with resumable(), embedding(cluster, device):
         folder = work or output.with_name(f"{output.stem}.work")
         images, sheet = load_data(data, split, root, "val"), output.with_name(f"{output.stem}-views.webp")
         found = search(images, network, scorer, wanted, folder, chosen, Path(data).name, sheet)

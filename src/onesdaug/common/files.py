@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import signal
 import stat
@@ -61,6 +62,11 @@ def write_text(path: Path, text: str) -> Path:
 def _beside(path: Path, mark: str = "") -> Path:
     """A name of this process's own for each target; short, as the target's may be as long as the system allows."""
     return path.with_name(f"{HIDDEN}{os.getpid()}-{short_name(path.name)}{mark}.tmp")  # torch.save wants an ending
+
+
+def is_uri(path: object) -> bool:
+    """Whether it names a file by a scheme, s3://bucket/photos for instance."""
+    return re.match(r"[a-z][a-z0-9+.-]+://", str(path)) is not None
 
 
 def short_name(name: str) -> str:

@@ -65,7 +65,12 @@ def read_image(source: Any) -> LoadedImage:
 
 def decode_image(data: bytes, label: str) -> Image.Image:
     """RGB image from a file's bytes; `label` names it in errors."""
-    return _decoded(data, label).image
+    return read_bytes(data, label).image
+
+
+def read_bytes(data: bytes, label: str) -> LoadedImage:
+    """`decode_image` with notes about what was converted on the way."""
+    return _decoded(data, label)
 
 
 def _decoded(source: Path | bytes, label: str) -> LoadedImage:

@@ -29,7 +29,7 @@ FORMATS = {
     "TIFF": ("tif", "tiff"), "PPM": ("ppm",),
 }  # fmt: skip
 _SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing", "eval", "base", "novel"}
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the ones that zipfile never inflates beyond what is asked for
+STORED = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)  # the ones that zipfile never inflates beyond what is asked for
 MAX_BYTES = 1 << 28  # of one file: 256 MiB is what the most pixels an image may have take uncompressed
 EXTENSIONS = tuple(ending for endings in FORMATS.values() for ending in endings)
 
@@ -132,7 +132,7 @@ def _one_zip(path: Path, classes: bool = True) -> list[Member]:
             raise DataError(f"{where} lies in no class folder (want class/file)")
         if info.flag_bits & 1:
             raise DataError(f"{where} is encrypted; unpack the zip file, or make it again without a password")
-        if info.compress_type not in _METHODS:
+        if info.compress_type not in STORED:
             raise DataError(f"{where} is compressed by a method that is not read here; zip it again with `deflate`")
 
         def read() -> bytes:

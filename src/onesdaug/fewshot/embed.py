@@ -10,12 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
@@ -27,7 +31,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.data.decode import originals, sizes
 from onesdaug.data.pixels import to_tensor
 from onesdaug.encoders.base import Encoder
-from onesdaug.errors import ConfigError
+from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.fewshot.bank import ORACLE, SCHEMA, BankInfo, FeatureBank, to_dtype
 from onesdaug.fewshot.views import Views, as_batch
 
@@ -83,10 +87,13 @@ def embed_all(
     if missing := [job for job in jobs if not job.finished()]:
         pixels = [width * height for width, height in own] if any_whole else [0] * len(dataset)
         with progress(len(dataset), "images", "embedding", parts=k) as bar:
-            for rows in _slices(pixels, min(chunk, WHOLE_CHUNK) if any_whole else chunk):
-                pictures = _Chunk(dataset, rows, maker, k, seed)
-                made = sum(job.embed(pictures) for job in missing)
-                bar.advance(len(pictures) if made else 0, skipped=0 if made else len(pictures))
+            slices = _slices(pixels, min(chunk, WHOLE_CHUNK) if any_whole else chunk)
+            todo = [(chunk, files) for rows in slices for chunk, files in [_begun(dataset, rows, missing)] if files]
+            bar.advance(0, skipped=len(dataset) - sum(len(chunk) for chunk, _ in todo))
+            for made, files, features in _embedded(todo, missing, maker, k, seed):
+                for number, file in files.items():
+                    missing[number].store(file, features[number], made.ids)
+                bar.advance(len(made))
     for job in missing:
         job.join(torch.as_tensor(dataset.labels))
     return {job.output: FeatureBank.load(job.output) for job in jobs}
@@ -114,18 +121,82 @@ def _described(views: Views | str | None, k: int) -> tuple[dict[str, Any], Views
     return (views.describe() if views else {"source": "none"}), views
 
 
-class _Chunk:
-    """Some images and their views, in squares or whole; each is made when the first encoder asks for it."""
+# how work is done by others, if it is: gives each unit with its result, None where that could not be had
+Spreading = Callable[[Callable[[], Callable[[Any], Any]], Sequence[Any]], Iterator[tuple[Any, Any]]]
+ELSEWHERE: ContextVar[Spreading | None] = ContextVar("elsewhere", default=None)
 
-    def __init__(self, dataset: Dataset, rows: slice, maker: Views | None, k: int, seed: int) -> None:
-        self.dataset, self.rows, self.maker, self.k, self.seed = dataset, rows, maker, k, seed
-        self.content = dataset.images[rows].tobytes()
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Some images: in the working size, and as they are in their files."""
+
+    images: NDArray[np.uint8]
+    ids: tuple[str, ...]
+    files: Callable[[], list[Image.Image]]
+    known: tuple[Tensor | None, ...]  # features of the originals that each job has already
 
     def __len__(self) -> int:
-        return len(self.dataset.images[self.rows])
+        return len(self.ids)
+
+
+def _begun(dataset: Dataset, rows: slice, jobs: Sequence[_Job]) -> tuple[_Chunk, dict[int, Path]]:
+    """A chunk and, by the number of its job, each file that its features are missing from."""
+    known = tuple(None if job.known is None else job.known[rows] for job in jobs)
+    images = dataset.images[rows]
+    chunk, content = _Chunk(images, dataset.ids[rows], partial(originals, dataset, rows), known), images.tobytes()
+    files = {number: job.file(rows.start, content) for number, job in enumerate(jobs)}
+    return chunk, {number: file for number, file in files.items() if not file.is_file()}
+
+
+def _embedded(
+    todo: list[tuple[_Chunk, dict[int, Path]]], jobs: Sequence[_Job], maker: Views | None, k: int, seed: int
+) -> Iterator[tuple[_Chunk, dict[int, Path], dict[int, Tensor]]]:
+    """The features of every chunk for those jobs that miss them; made here, or by those who are asked to."""
+    looking = _Looking([(job.encoder, job.whole) for job in jobs], maker, k, seed)
+    if (spread := ELSEWHERE.get()) is None:
+        for chunk, files in todo:
+            yield chunk, files, looking(chunk, files)
+        return
+    whole = any(any(job.whole) for job in jobs)
+    sent = [
+        (place, replace(chunk, files=partial(list, chunk.files() if whole else ())), tuple(files))
+        for place, (chunk, files) in enumerate(todo)
+    ]
+    for (place, chunk, _), features in spread(partial(_looks, looking), sent):
+        if features is None:
+            raise OnesdaugError(f"the workers that embed {chunk.ids[0]} to {chunk.ids[-1]} died each time")
+        yield *todo[place], {number: torch.from_numpy(array) for number, array in features.items()}
+
+
+def _looks(looking: _Looking) -> Callable[[Any], dict[int, NDArray[np.float32]]]:
+    """What a worker does with what it is sent."""
+    return lambda sent: {number: found.numpy() for number, found in looking(sent[1], sent[2]).items()}
+
+
+@dataclass(frozen=True)
+class _Looking:
+    """Encoders, each with whether it sees whole images (as originals, as views), and who makes the views."""
+
+    encoders: list[tuple[Encoder, tuple[bool, bool]]]
+    maker: Views | None
+    k: int
+    seed: int
+
+    def __call__(self, chunk: _Chunk, numbers: Iterable[int]) -> dict[int, Tensor]:
+        """Features (B, 1+K, d) of a chunk by these encoders; views are made when the first asks for them."""
+        pictures = _Pictures(chunk, self.maker, self.k, self.seed)
+        asked = {number: self.encoders[number] for number in numbers}
+        return {n: _encode(encoder, pictures, whole, chunk.known[n]) for n, (encoder, whole) in asked.items()}
+
+
+class _Pictures:
+    """The images of a chunk and their views, in squares or whole; each is made when the first encoder asks for it."""
+
+    def __init__(self, chunk: _Chunk, maker: Views | None, k: int, seed: int) -> None:
+        self.chunk, self.maker, self.k, self.seed = chunk, maker, k, seed
 
     def original(self, whole: bool) -> Tensor | list[Image.Image]:
-        return self._files if whole else as_batch(self.dataset.images[self.rows])
+        return self._files if whole else as_batch(self.chunk.images)
 
     def views(self, whole: bool) -> Iterable[Tensor | Sequence[Image.Image]]:
         """The columns of views."""
@@ -135,17 +206,17 @@ class _Chunk:
 
     @cached_property
     def _files(self) -> list[Image.Image]:
-        return originals(self.dataset, self.rows)
+        return self.chunk.files()
 
     @cached_property
     def _squares(self) -> Tensor:
         assert self.maker is not None
-        return self.maker.make(self.dataset.images[self.rows], self.dataset.ids[self.rows], self.k, self.seed)
+        return self.maker.make(self.chunk.images, self.chunk.ids, self.k, self.seed)
 
     @cached_property
     def _whole(self) -> list[list[Image.Image]]:
         assert self.maker is not None
-        return self.maker.whole(self._files, self.dataset.ids[self.rows], self.k, self.seed)
+        return self.maker.whole(self._files, self.chunk.ids, self.k, self.seed)
 
 
 class _Job:
@@ -166,18 +237,15 @@ class _Job:
         there = FeatureBank.load(self.output)
         return _identity(there.info, there.features.dtype) == self.identity
 
-    def embed(self, chunk: _Chunk) -> bool:
-        """Write the features of a chunk; False where a run before did."""
-        key = hashlib.blake2b(self.identity.encode() + chunk.content, digest_size=16).hexdigest()
-        file = self.parts / f"{chunk.rows.start:08d}-{key}.safetensors"
-        self.files.append(file)
-        if file.is_file():
-            return False
-        known = None if self.known is None else self.known[chunk.rows]
-        features = to_dtype(_encode(self.encoder, chunk, self.whole, known), self.dtype, self.info.ids[chunk.rows])
+    def file(self, start: int, content: bytes) -> Path:
+        """Where the features of these images lie until all are there; a run before may have left them."""
+        key = hashlib.blake2b(self.identity.encode() + content, digest_size=16).hexdigest()
+        self.files.append(self.parts / f"{start:08d}-{key}.safetensors")
+        return self.files[-1]
+
+    def store(self, file: Path, features: Tensor, ids: Sequence[str]) -> None:
         with whole_file(file) as temporary:
-            save_file({"features": features}, temporary)
-        return True
+            save_file({"features": to_dtype(features, self.dtype, ids)}, temporary)
 
     def join(self, labels: Tensor) -> None:
         features = torch.cat([read_tensors(file, "delete it and run again")["features"] for file in self.files])
@@ -186,7 +254,7 @@ class _Job:
 
 
 @torch.inference_mode()
-def _encode(encoder: Encoder, chunk: _Chunk, whole: tuple[bool, bool], known: Tensor | None = None) -> Tensor:
+def _encode(encoder: Encoder, chunk: _Pictures, whole: tuple[bool, bool], known: Tensor | None = None) -> Tensor:
     """(B, 1+K, d), column by column, so that a batch is never larger than B; `whole`: the original, the views."""
     columns = [_features(encoder, chunk.original(whole[0])) if known is None else known.float()]
     columns += [_features(encoder, column) for column in chunk.views(whole[1])]

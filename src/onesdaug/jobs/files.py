@@ -28,7 +28,11 @@ def png_bytes(image: Image.Image) -> bytes:
 
 def write_png(out: Path, name: str, image: Image.Image) -> tuple[Path, str]:
     """Put an image, safely on disk, beside where OUT/name will be; gives the temporary path and the SHA-256."""
-    data = png_bytes(image)
+    return write_bytes(out, name, png_bytes(image))
+
+
+def write_bytes(out: Path, name: str, data: bytes) -> tuple[Path, str]:
+    """The same for a file's bytes."""
     final = out / name
     final.parent.mkdir(parents=True, exist_ok=True)
     temporary = final.parent / f"{HIDDEN}{short_name(name)}"

@@ -8,12 +8,13 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from onesdaug.common.files import LOCK
+from onesdaug.common.files import LOCK, is_uri
 from onesdaug.data.sources import EXTENSIONS, is_image
 from onesdaug.errors import ConfigError
+from onesdaug.jobs.archives import Part, is_archive, parts_of
 
 _LONGEST_STEM = 200  # bytes; file systems allow 255 for the name, and "_view12.png" is still to come
 
@@ -30,6 +31,7 @@ class Item:
     path: Path
     source: str
     prefix: str
+    part: Part | None = None  # where it lies, if that is no file of this machine's
 
     def view(self, k: int) -> str:
         """Path of view k inside OUT."""
@@ -66,12 +68,18 @@ def list_inputs(
     """Collect files and folders in the order given, folders in natural order; raises before any work is done."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"the output {out} is a file; give a folder with -o")
-    if inputs and not any(os.path.lexists(given) for given in inputs):
+    if inputs and not any(is_uri(given) or os.path.lexists(given) for given in inputs):
         raise ConfigError(f"no such file or folder: {', '.join(str(given) for given in inputs)}")
     endings = _endings(extensions)
     found: dict[str, tuple[Path, str, Path]] = {}  # absolute path → file, source, place in OUT without the ending
+    packed: dict[str, Part] = {}  # the same for what lies in archives and elsewhere
     listing = Listing([])
-    for given in map(Path, inputs):
+    for given, spelled in ((Path(one), str(one)) for one in inputs):
+        if is_uri(spelled) or is_archive(spelled) or _only_archives(given, endings):
+            for part, place in parts_of(spelled, endings, recursive, listing.problems):
+                found.setdefault(part.source, (Path(part.where), part.source, Path(place)))
+                packed.setdefault(part.source, part)
+            continue
         if not given.is_dir():
             found.setdefault(os.path.abspath(given), (given, str(given), Path(given.name)))  # noqa: PTH100 (keeps links)
             continue
@@ -89,8 +97,14 @@ def list_inputs(
         if not files and len(listing.problems) == before:
             inside = "" if recursive else " (subfolders are searched with --recursive)"
             listing.problems.append((str(given), f"no {'/'.join(endings)} images in this folder{inside}"))
-    listing.items.extend(_named(list(found.values())))
+    listing.items.extend(replace(item, part=packed.get(item.source)) for item in _named(list(found.values())))
     return listing
+
+
+def _only_archives(folder: Path, endings: tuple[str, ...]) -> bool:
+    """Whether a folder is one of shards: archives, and no images beside them."""
+    names = os.listdir(folder) if folder.is_dir() and os.access(folder, os.R_OK) else []  # noqa: PTH208
+    return any(is_archive(n) for n in names) and not any(is_image(n, endings) for n in names)
 
 
 def _endings(extensions: Iterable[str]) -> tuple[str, ...]:

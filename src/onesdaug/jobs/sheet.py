@@ -97,6 +97,7 @@ def _row(
     made: Container[str],
 ) -> SheetRow | None:
     from onesdaug.data.images import load_image
+    from onesdaug.jobs.survey import load
 
     def stored(name: str) -> Image.Image | None:
         try:
@@ -105,7 +106,7 @@ def _row(
             return None
 
     try:
-        original = load_image(item.path)
+        original = load(item).image
     except ImageError:
         return None  # it has its line in the manifest and on screen
     views = [stored(item.view(n)) for n in range(1, k + 1)]

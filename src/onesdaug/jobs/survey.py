@@ -11,18 +11,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from onesdaug.common.files import sha256_of
-from onesdaug.data.images import LoadedImage, read_image
+from onesdaug.data.images import LoadedImage, read_bytes, read_image
 from onesdaug.errors import ImageError
 from onesdaug.jobs.manifest import Manifest, batch_id, view_key
 from onesdaug.jobs.plan import Item, identities
 
 if TYPE_CHECKING:
-    from onesdaug.augment.operator import Augmenter, Row, View
+    from onesdaug.augment.operator import Augmenter
 
 In = TypeVar("In")
 Out = TypeVar("Out")
@@ -39,6 +39,16 @@ class JobSettings:
     overwrite: bool = False
 
 
+@dataclass(frozen=True)
+class Standing:
+    """What OUT holds in the place of one view, known without a look at its image; nothing, where that is nothing."""
+
+    key: str | None = None  # of what is recorded there
+    batch: str | None = None  # that it was made in
+    whole: tuple[str, ...] = ()  # of "view" and "tweak", the files that are as they were recorded
+    blocked: tuple[tuple[str, str, str], ...] = ()  # kind and name of files that are not to be replaced, and why
+
+
 @dataclass(frozen=True, eq=False)
 class PlannedView:
     """View k of one input, and what an earlier run left of it."""
@@ -53,61 +63,37 @@ class PlannedView:
     recorded: str | None = None  # the batch it was made in by the manifest, whether or not its files are there
 
 
-class Survey:
-    """Looks up inputs for one job; `look` may be called from several threads."""
+def files_of(item: Item, k: int, tweaks: bool) -> list[tuple[str, str, str]]:
+    """Kind, path and manifest field of the checksum of each file of view k."""
+    view = ("view", item.view(k), "sha256")
+    return [view, ("tweak", item.tweak(k), "tweak_sha256")] if tweaks else [view]
 
-    def __init__(
-        self, augmenter: Augmenter, settings: JobSettings, manifest: Manifest, inputs: Iterable[Item] = ()
-    ) -> None:
-        self.settings, self.manifest = settings, manifest
+
+def load(item: Item) -> LoadedImage:
+    """The image of an input, wherever that lies."""
+    return read_image(item.path) if item.part is None else read_bytes(item.part.read(), item.source)
+
+
+class Place:
+    """The output folder as it stands; may be asked from several threads."""
+
+    def __init__(self, settings: JobSettings, manifest: Manifest, inputs: Iterable[Item], tweaks: bool) -> None:
+        self.settings, self.manifest, self.tweaks = settings, manifest, tweaks
         self.inputs = identities(item.path for item in inputs) if settings.overwrite else frozenset()
-        self.config_json = augmenter.config.model_dump_json()
-        self.fingerprint = augmenter.fingerprint
-        self.tweaks = settings.save_aug and augmenter.config.shape is not None
-        self._augmenter = augmenter
 
-    def geometry(self, rows: list[Row]) -> list[View]:
-        """The tweaks behind views that are there already: stage 1 alone draws the same psi from the same stream."""
-        from onesdaug.augment.operator import Augmenter
-
-        whole = self._augmenter
-        stage = Augmenter(None, whole.config, batch_size=whole.batch_size, device=whole.device, side=whole.side)
-        table = whole.table
-        t0, steps = (table.t0, len(table)) if table is not None else (0, 0)
-        return [replace(view, t0=t0, steps_run=steps) for view in stage.run(rows, tweaked=True)]
-
-    def files(self, item: Item, k: int) -> list[tuple[str, str, str]]:
-        """Kind, path and manifest field of the checksum of each file of view k."""
-        view = ("view", item.view(k), "sha256")
-        return [view, ("tweak", item.tweak(k), "tweak_sha256")] if self.tweaks else [view]
-
-    def look(self, item: Item) -> list[PlannedView] | ImageError:
-        """The K rows of one input, or why it cannot be used."""
-        from onesdaug.augment.seeds import image_digest
-
-        try:
-            loaded = read_image(item.path)
-        except ImageError as error:
-            return error
-        digest = image_digest(loaded.image)
-        return [self._row(item, k, loaded, digest) for k in range(1, self.settings.k + 1)]
-
-    def _row(self, item: Item, k: int, loaded: LoadedImage, digest: str) -> PlannedView:
-        key = view_key(digest, self.config_json, self.settings.seed, k, self.fingerprint)
+    def of(self, item: Item, k: int) -> Standing:
+        """What is there of view k."""
         known = self.manifest.views.get(item.view(k), {})
-        ours = known.get("key") == key
-        missing, blocked = [], []
-        for kind, name, field in self.files(item, k):
+        whole, blocked = [], []
+        for kind, name, field in files_of(item, k, self.tweaks):
             path = self.settings.out / name
-            there = sha256_of(path)
-            if there is not None and ours and there == known.get(field):
+            if (there := sha256_of(path)) is None:
                 continue
-            if there is None or (reason := self._stays(path)) is None:
-                missing.append(kind)
-            else:
-                blocked.append((name, reason))
-        recorded = known["batch"] if ours else None
-        return PlannedView(item, k, loaded, digest, key, tuple(missing), tuple(blocked), recorded)
+            if there == known.get(field):
+                whole.append(kind)
+            if (reason := self._stays(path)) is not None:
+                blocked.append((kind, name, reason))
+        return Standing(known.get("key"), known.get("batch"), tuple(whole), tuple(blocked))
 
     def _stays(self, path: Path) -> str | None:
         """Why something at the place of a view is not replaced; None where it may be."""
@@ -118,6 +104,47 @@ class Survey:
         if path.is_dir() and not path.is_symlink():
             return "is a folder, which --overwrite does not replace"
         return None
+
+
+class Survey:
+    """Looks at the inputs of one job; `look` may be called from several threads."""
+
+    def __init__(self, augmenter: Augmenter, settings: JobSettings) -> None:
+        self.settings, self.fingerprint = settings, augmenter.fingerprint
+        self.config_json = augmenter.config.model_dump_json()
+        self.tweaks = settings.save_aug and augmenter.config.shape is not None
+
+    def look(
+        self, item: Item, standing: Callable[[Item, int], Standing], numbers: Iterable[int] | None = None
+    ) -> list[PlannedView] | ImageError:
+        """The K rows of one input, or those of some numbers, or why it cannot be used."""
+        from onesdaug.augment.seeds import image_digest
+
+        try:
+            loaded = load(item)
+        except ImageError as error:
+            return error
+        digest = image_digest(loaded.image)
+        numbers = range(1, self.settings.k + 1) if numbers is None else numbers
+        return [self._row(item, k, loaded, digest, standing(item, k)) for k in numbers]
+
+    def _row(self, item: Item, k: int, loaded: LoadedImage, digest: str, standing: Standing) -> PlannedView:
+        key = view_key(digest, self.config_json, self.settings.seed, k, self.fingerprint)
+        ours = standing.key == key
+        stay = {kind: (name, reason) for kind, name, reason in standing.blocked}
+        kinds = [kind for kind, _, _ in files_of(item, k, self.tweaks)]
+        wanted = [kind for kind in kinds if not (ours and kind in standing.whole)]
+        missing = tuple(kind for kind in wanted if kind not in stay)
+        blocked = tuple(stay[kind] for kind in wanted if kind in stay)
+        return PlannedView(item, k, loaded, digest, key, missing, blocked, standing.batch if ours else None)
+
+
+def in_the_way(rows: Sequence[PlannedView], out: object) -> str | None:
+    """Why some views of an input are not made: files that are not replaced."""
+    if not (blocked := [one for row in rows for one in row.blocked]):
+        return None
+    (name, why), others = blocked[0], f" (and {len(blocked) - 1} more)" if len(blocked) > 1 else ""
+    return f"{name} in {out} was left as it is{others}: it {why}"
 
 
 def slots(inputs: Iterable[Sequence[PlannedView | None]], size: int) -> Iterator[list[PlannedView]]:

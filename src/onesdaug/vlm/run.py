@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,8 @@ from onesdaug.data.images import load_image
 from onesdaug.errors import ConfigError, DataError, ImageError, OnesdaugError
 from onesdaug.jobs.folder import ViewFolder
 from onesdaug.jobs.job import run_job
-from onesdaug.jobs.plan import list_inputs
+from onesdaug.jobs.ledger import JobReport
+from onesdaug.jobs.plan import Listing, list_inputs
 from onesdaug.jobs.survey import JobSettings
 from onesdaug.vlm.answers import CODES, COMBINE, ERROR, PARSERS, check_weights, mean_margin, vote
 from onesdaug.vlm.model import Model, Replies, Reply
@@ -93,6 +94,8 @@ class Job:
     config: AugmentConfig | None = None  # of the views; needed where k is not 0
     store: Path | None = None  # of the views; else OUT/views
     device: str = "auto"
+    # who draws the views, if not this process
+    elsewhere: Callable[[Job, Listing, JobSettings], JobReport] | None = None
 
     def check(self) -> None:
         """Whatever can be found wrong before anything heavy is loaded."""
@@ -158,7 +161,8 @@ class Pictures:
         job, names = self.job, self.job.questions.images
         log.info(f"{job.generator}: {augmenter.summary()}; K={job.k} views of {len(names)} images → {job.views}")
         listing = list_inputs([job.images / name for name in names], job.views)
-        done = run_job(augmenter, listing, JobSettings(job.views, job.k, job.seed))
+        settings = JobSettings(job.views, job.k, job.seed)
+        done = (job.elsewhere or partial(_here, augmenter))(job, listing, settings)
         if done.interrupted:
             raise KeyboardInterrupt
         if len(done.failures) == len(listing.items):
@@ -224,6 +228,10 @@ def results(
     shape_tweak = job.config is not None and job.config.shape is not None
     write_texts(job.out, made, h.parser, h.combine, shape_tweak)
     return made
+
+
+def _here(augmenter: Augmenter, _: Job, listing: Listing, settings: JobSettings) -> JobReport:
+    return run_job(augmenter, listing, settings)
 
 
 def _make_views(pictures: Pictures, transcript: Transcript, settings: dict[str, Any]) -> None:

@@ -1,0 +1,1 @@
+"""`onesdaug serve`: views and few-shot answers over HTTP, on Ray Serve."""
