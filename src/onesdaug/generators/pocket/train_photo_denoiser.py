@@ -41,7 +41,8 @@ class PhotoDenoiserStage(PocketStage):
     ) -> None:  # fmt: skip
         super().__init__(config, device)
         self.table, self.look, self.step = table, look, 0
-        self.model = model.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        # a generator may have drawn with it meanwhile, and set it to be left alone
+        self.model = model.to(device, memory_format=torch.channels_last).requires_grad_(True)  # type: ignore[call-overload]
         self.network: Any = self.model
         self.teacher = copy.deepcopy(self.model).eval().requires_grad_(False) if config.guidance > 1 else None
         self.taught: Any = self.teacher
