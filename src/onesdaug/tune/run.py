@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,26 @@ def _result(
         if config is None
         else {tuned.source: f"{tuned.generator} · {settings_line(config.model_dump())}"},
     )
+    return StudyResult(
+        study="tune",
+        kind="tune",
+        title=f"Views for {encoder.name} on {name or 'your data'}",
+        paper="none",
+        about="What views to use here, and whether to use any: chosen by nested cross-validation, so that the gain is "
+        "one to expect.",
+        made=made,
+        details={
+            "tuned": tuned.model_dump(mode="json"),
+            "answer": answer,
+            "tasks": [{**_task(found, task), "spared": spared[task]} for task in range(len(found.judges))],
+            "trials": [_trial(trial) for trial in found.trials],
+        },
+        notes=_notes(found, data, wanted, uses),
+    )
+
+
+def _notes(found: Found, data: Dataset, wanted: Wanted, uses: Mapping[str, TunedUse | None]) -> tuple[str, ...]:
+    """What to know about the answer."""
     tried = len(found.trials) - found.untried
     notes = [
         f"{tried} sources and settings tried; {len(found.finalists)} judged on {found.per_class} images of each class."
@@ -133,22 +154,7 @@ def _result(
         )
     if left := [f"{shot}-shot" for shot in wanted.shots if f"{shot}-shot" not in uses and "classifier" not in uses]:
         notes.append(f"Not tuned for {', '.join(left)}: that needs more images of each class.")
-    return StudyResult(
-        study="tune",
-        kind="tune",
-        title=f"Views for {encoder.name} on {name or 'your data'}",
-        paper="none",
-        about="What views to use here, and whether to use any: chosen by nested cross-validation, so that the gain is "
-        "one to expect.",
-        made=made,
-        details={
-            "tuned": tuned.model_dump(mode="json"),
-            "answer": answer,
-            "tasks": [{**_task(found, task), "spared": spared[task]} for task in range(len(found.judges))],
-            "trials": [_trial(trial) for trial in found.trials],
-        },
-        notes=tuple(notes),
-    )
+    return tuple(notes)
 
 
 def _use(found: Found, task: int, winner: Trial) -> TunedUse | None:
