@@ -30,7 +30,7 @@ from benchmarks.markers import with_tables  # noqa: E402
 
 STORED = HERE / "results" / "scale.json"
 DOCS = HERE.parent / "docs" / "scale.md"
-CLIENTS, PORT = 16, 8765
+CLIENTS, PORT, WAIT = 16, 8765, 0.005
 
 
 def png(seed: int, side: int = 84) -> bytes:
@@ -62,7 +62,7 @@ def batch(work: Path, images: int = 32, rounds: int = 2) -> dict[str, Any]:
     photos.mkdir()
     for number in range(images):
         (photos / f"{number:03d}.png").write_bytes(png(number, 96))
-    ways: dict[str, list[str]] = {"plain": [], "1 worker": ["--ray", "--workers", "1"], "2 workers": ["--ray"]}
+    ways: dict[str, list[str]] = {"plain": [], "1 worker": ["--ray", "--ray-workers", "1"], "2 workers": ["--ray"]}
     best: dict[str, dict[str, float]] = {}
     for _ in range(rounds):
         for name, flags in ways.items():
@@ -110,7 +110,7 @@ async def flood(
         return seconds, codes, time.perf_counter() - started
 
 
-async def at_random(rate: float, count: int, pictures: list[bytes]) -> list[float]:
+async def at_random(rate: float, count: int) -> list[float]:
     """Requests that come at random, whether or not those before are answered."""
     import httpx
 
@@ -118,7 +118,7 @@ async def at_random(rate: float, count: int, pictures: list[bytes]) -> list[floa
 
     async def one(web: Any, number: int) -> float:
         started = time.perf_counter()
-        found = await web.post("/v1/views", files={"image": ("x", pictures[number % len(pictures)])}, data={"k": "1"})
+        found = await web.request(**pictured(number))
         assert found.status_code == 200, found.text
         return time.perf_counter() - started
 
@@ -130,8 +130,11 @@ async def at_random(rate: float, count: int, pictures: list[bytes]) -> list[floa
         return list(await asyncio.gather(*begun))
 
 
-def quantile(values: list[float], share: float) -> float:
-    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+def quantiles(values: list[float]) -> dict[str, float]:
+    ranked = sorted(values)
+    return {
+        name: ranked[min(len(ranked) - 1, int(share * len(ranked)))] for name, share in (("p50", 0.5), ("p99", 0.99))
+    }
 
 
 def resident_mb() -> float:
@@ -147,55 +150,70 @@ def resident_mb() -> float:
     return total / 2**20
 
 
+def pictured(number: int) -> dict[str, Any]:
+    """A request for one view."""
+    picture = {"image": ("x", png(number % 32))}
+    return {"method": "POST", "url": "/v1/views", "files": picture, "data": {"k": "1"}}
+
+
 def service(work: Path) -> dict[str, Any]:
-    """Batching against one by one, memory, malformed requests, and what `plan` predicts of a random load."""
-    from onesdaug.scale.plan import Demand, simulate
+    """Batches against one by one, malformed requests, memory."""
     from onesdaug.scale.serve.deploy import running
-    from onesdaug.scale.serve.settings import Limits, Networks, Serving
+    from onesdaug.scale.serve.settings import Limits
     from onesdaug.scale.start import RayOptions
 
-    networks = Networks(model=str(small_generator(work / "small")), encoder="convnet", device="cpu")
-    pictures = [png(seed) for seed in range(32)]
-
-    def views(number: int) -> dict[str, Any]:
-        picture = {"image": ("x", pictures[number % len(pictures)])}
-        return {"method": "POST", "url": "/v1/views", "files": picture, "data": {"k": "1"}}
-
     found: dict[str, Any] = {}
-    with_batches = Serving(port=PORT, max_batch=16, batch_wait=0.005)
-    for name, serving in (("one by one", with_batches.model_copy(update={"max_batch": 1})), ("batches", with_batches)):
-        with running(serving, networks, Limits(), None, RayOptions(ray="local")):
-            asyncio.run(flood(32, CLIENTS, views))  # warm
-            seconds, codes, took = asyncio.run(flood(400, CLIENTS, views))
+    for name, most in (("one by one", 1), ("batches", 16)):
+        with running(serving(most), networks(work), Limits(), None, RayOptions(ray="local")):
+            asyncio.run(flood(32, CLIENTS, pictured))  # warm
+            seconds, codes, took = asyncio.run(flood(400, CLIENTS, pictured))
             assert set(codes) == {200}
-            told = {"requests_per_second": 400 / took, "p50": quantile(seconds, 0.5), "p99": quantile(seconds, 0.99)}
-            found[name] = told
-            print(name, told, flush=True)
-            if name == "batches":
-                profile = _profile(networks)
-                rate = 0.5 * found["one by one"]["requests_per_second"]
-                measured = asyncio.run(at_random(rate, 300, pictures))
-                print("at random", flush=True)
+            found[name] = {"requests_per_second": 400 / took, **quantiles(seconds)}
+            print(name, found[name], flush=True)
+            if most > 1:
                 found["malformed"] = _malformed()
-                print(found["malformed"], flush=True)
-                found["memory"] = _memory(views)
-                print(found["memory"], flush=True)
-    overhead = max(0.0, CLIENTS and 1 / found["one by one"]["requests_per_second"] - profile.seconds(1))
-    demand = Demand(rate=rate, max_batch=16, batch_wait=0.005, overhead=overhead)
-    load = simulate(profile, demand, 1, 1)
-    found["plan"] = {
-        "rate": rate, "overhead": overhead, "batches": [one.model_dump() for one in profile.batches],
-        "predicted": {"p50": load.p50, "p99": load.p99},
-        "measured": {"p50": quantile(measured, 0.5), "p99": quantile(measured, 0.99)},
-    }  # fmt: skip
+                found["memory"] = _memory()
     return found
 
 
-def _memory(views: Callable[[int], dict[str, Any]]) -> dict[str, float]:
+def planning(work: Path) -> dict[str, Any]:
+    """What `plan` says of a random load, from a profile and the time of one request at rest, and what is measured."""
+    from onesdaug.scale.plan import Demand, simulate
+    from onesdaug.scale.serve.deploy import running
+    from onesdaug.scale.serve.settings import Limits
+    from onesdaug.scale.start import RayOptions
+
+    with running(serving(16), networks(work), Limits(), None, RayOptions(ray="local")):
+        asyncio.run(flood(32, CLIENTS, pictured))  # warm
+        profile = _profile(networks(work))
+        alone, _, _ = asyncio.run(flood(40, 1, pictured))
+        overhead = max(0.0, quantiles(alone)["p50"] - profile.seconds(1) - WAIT)
+        rate = 0.4 / (profile.seconds(1) + overhead)
+        measured = asyncio.run(at_random(rate, 200))
+    load = simulate(profile, Demand(rate=rate, max_batch=16, batch_wait=WAIT, overhead=overhead), 1, 1)
+    batches = [one.model_dump() for one in profile.batches]
+    told = {"rate": rate, "overhead": overhead, "batches": batches, "predicted": {"p50": load.p50, "p99": load.p99}}
+    return {**told, "measured": quantiles(measured)}
+
+
+def serving(most: int) -> Any:
+    from onesdaug.scale.serve.settings import Serving
+
+    return Serving(port=PORT, max_batch=most, batch_wait=WAIT)
+
+
+def networks(work: Path) -> Any:
+    from onesdaug.scale.serve.settings import Networks
+
+    small = work / "small"
+    return Networks(model=str(small if small.is_dir() else small_generator(small)), encoder="convnet", device="cpu")
+
+
+def _memory() -> dict[str, float]:
     """After every 500 of 2,000 requests."""
     resident = []
     for _ in range(4):
-        asyncio.run(flood(500, CLIENTS, views))
+        asyncio.run(flood(500, CLIENTS, pictured))
         resident.append(resident_mb())
     return {"requests": 2000, "after_500_mb": resident[0], "after_2000_mb": resident[-1]}
 
@@ -241,12 +259,11 @@ def measure(names: list[str]) -> None:
     from onesdaug.common.provenance import commit, describe_machine
 
     record = json.loads(STORED.read_text()) if STORED.is_file() else {}
-    for name, part in (("batch", batch), ("service", service)):
+    for name, part in (("batch", batch), ("service", service), ("plan", planning)):
         if not names or name in names:
             before = os.getloadavg()[0]
             with tempfile.TemporaryDirectory() as folder:
-                record[name] = part(Path(folder))
-            record[name]["load_average_before"] = before
+                record[name] = {**part(Path(folder)), "load_average": [before, os.getloadavg()[0]]}
     machine = {**describe_machine(torch.device("cpu")), "cores": os.cpu_count()}
     record |= {"command": "python benchmarks/scale.py measure", "commit": commit(), "machine": machine}
     STORED.write_text(json.dumps(record, indent=1) + "\n")
@@ -268,7 +285,7 @@ def tables(record: dict[str, Any]) -> dict[str, str]:
     served = ["| 16 clients | requests/s | p50 | p99 |", "|---|---|---|---|"]
     for name, row in (("one by one", alone), ("dynamic batches of up to 16", together)):
         served.append(f"| {name} | {row['requests_per_second']:.1f} | {row['p50']:.2f} s | {row['p99']:.2f} s |")
-    memory, bad, plan = s["memory"], s["malformed"], s["plan"]
+    memory, bad, plan = s["memory"], s["malformed"], record["plan"]
     codes = ", ".join(f"{count:,} × {code}" for code, count in bad["codes"].items())
     gain = together["requests_per_second"] / alone["requests_per_second"]
     served += [

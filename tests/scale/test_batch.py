@@ -138,8 +138,8 @@ def test_ray_may_stand_without_an_address(
 
 
 def test_workers_are_for_ray(photos: Path, tmp_path: Path) -> None:
-    found = CliRunner().invoke(app, [str(photos), "-o", str(tmp_path / "x"), "--model", "shape", "--workers", "2"])
-    assert "--worker-cpus are for --ray" in str(found.exception)
+    found = CliRunner().invoke(app, [str(photos), "-o", str(tmp_path / "x"), "--model", "shape", "--ray-workers", "2"])
+    assert "--ray-cpus are for --ray" in str(found.exception)
 
 
 def test_a_uri_is_for_shards(photos: Path) -> None:

@@ -138,10 +138,12 @@ class WithRay(TyperCommand):
     """A command whose `--ray` may stand without an address: then the workers are on this machine."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        after = [*args[1:], ""]
-        bare = [word == "--ray" and _ADDRESS.fullmatch(then) is None for word, then in zip(args, after, strict=True)]
-        whole = [[word, "local"] if alone else [word] for word, alone in zip(args, bare, strict=True)]
-        return super().parse_args(ctx, [word for words in whole for word in words])
+        whole = []
+        for place, word in enumerate(args):
+            whole.append(word)
+            if word == "--ray" and _ADDRESS.fullmatch("".join(args[place + 1 : place + 2])) is None:
+                whole.append("local")
+        return super().parse_args(ctx, whole)
 
 
 def completer(names: Iterable[str]) -> Callable[[str], list[str]]:

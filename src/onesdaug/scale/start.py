@@ -25,13 +25,15 @@ class RayOptions(Checked):
         description="Spread the work over a Ray cluster: its address (ray://host:10001, host:6379, auto), or `local` "
         "for workers on this machine, which --ray alone means too",
     )
-    workers: int | None = Field(None, ge=1, description="With --ray: so many at once; else one per GPU, or per CPUs")
-    worker_cpus: float = Field(1, gt=0, description="With --ray: CPU cores that one worker takes")
+    ray_workers: int | None = Field(
+        None, ge=1, description="With --ray: so many at once; else one per GPU, or per CPUs"
+    )
+    ray_cpus: float = Field(1, gt=0, description="With --ray: CPU cores that one worker takes")
 
     @model_validator(mode="after")
     def _for_ray(self) -> RayOptions:
-        if self.ray is None and (self.workers is not None or self.worker_cpus != 1):
-            raise ValueError("--workers and --worker-cpus are for --ray: without it one process does the work")
+        if self.ray is None and (self.ray_workers is not None or self.ray_cpus != 1):
+            raise ValueError("--ray-workers and --ray-cpus are for --ray: without it one process does the work")
         return self
 
 
@@ -84,11 +86,11 @@ def share(ray: Any, options: RayOptions, device: str) -> tuple[int, dict[str, fl
     gpus = int(resources.get("GPU", 0)) if device not in ("cpu", "mps") else 0
     if device.startswith("cuda") and not gpus:
         raise ConfigError(f"--device {device}: the Ray cluster has no GPU")
-    cpus = options.worker_cpus
+    cpus = options.ray_cpus
     fits = int(resources.get("CPU", 0) // cpus)
     if not fits:
-        raise ConfigError(f"--worker-cpus {cpus:g}: the Ray cluster has {resources.get('CPU', 0):g} CPUs in all")
-    count = options.workers or (min(gpus, fits) if gpus else fits)
+        raise ConfigError(f"--ray-cpus {cpus:g}: the Ray cluster has {resources.get('CPU', 0):g} CPUs in all")
+    count = options.ray_workers or (min(gpus, fits) if gpus else fits)
     return count, {"num_cpus": cpus, "num_gpus": 1.0 if gpus else 0.0}
 
 

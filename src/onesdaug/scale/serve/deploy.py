@@ -86,7 +86,7 @@ def application(ray: Any, serving: Serving, networks: Networks, limits: Limits, 
 
     from ray import serve
 
-    _, resources = share(ray, RayOptions(ray=LOCAL, worker_cpus=serving.replica_cpus), networks.device)
+    _, resources = share(ray, RayOptions(ray=LOCAL, ray_cpus=serving.replica_cpus), networks.device)
     batched = type("Replica", (Replica,), {"together": serve.batch(max_batch_size=1)(Replica.together)})
     replicas = serve.deployment(
         batched,
