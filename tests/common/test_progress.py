@@ -134,3 +134,12 @@ def test_what_came_before_the_work_is_not_in_the_rate() -> None:
         bar.advance(0, skipped=5)
         bar.advance()
         assert bar.rate > 1 / 0.2
+
+
+def test_a_service_does_not_say_that_it_still_works(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "EVERY", 0.01)
+    with shown(talking=False):
+        time.sleep(0.1)
+    assert capsys.readouterr().err == ""

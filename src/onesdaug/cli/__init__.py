@@ -79,7 +79,7 @@ def _root(
     ] = False,
 ) -> None:
     timed = context.invoked_subcommand in ("bench", "fewshot", "generator", "study", "tune")
-    context.with_resource(shown(timed))
+    context.with_resource(shown(timed, talking=context.invoked_subcommand != "serve"))  # it has no end to wait for
 
 
 def main() -> None:

@@ -47,10 +47,10 @@ def console() -> Console:
 
 
 @contextmanager
-def shown(timed: bool = False) -> Iterator[None]:
+def shown(timed: bool = False, talking: bool = True) -> Iterator[None]:
     """Show messages and progress while this lasts; `timed` writes the seconds since its beginning before each line.
 
-    Without a terminal something is said every few seconds, whatever goes on.
+    Without a terminal something is said every few seconds, whatever goes on, if it is to be `talking`.
     """
     global _screen
     before, level, screen = _screen, log.level, _Screen(timed)
@@ -58,12 +58,14 @@ def shown(timed: bool = False) -> Iterator[None]:
     log.setLevel(logging.INFO)
     _screen = screen
     speaking = threading.Thread(target=screen.speak, daemon=True)
-    speaking.start()
+    if talking:
+        speaking.start()
     try:
         yield
     finally:
         screen.ended.set()
-        speaking.join()
+        if talking:
+            speaking.join()
         _screen = before
         log.setLevel(level)
         log.removeHandler(screen)
