@@ -46,8 +46,8 @@ PURPOSES = {
     "pocket-faithful": "for looking at: shows what the picture shows",
     "pocket-imagenet": "for accuracy with pocket-imagenet: drawn from the condition alone",
     "pocket-imagenet-fine": "the same for classes that differ in details, such as birds",
-    "photo": "for looking at, with photo: shows what the picture shows",
-    "photo-accuracy": "for accuracy with photo: drawn from the condition alone",
+    "photo": "for looking at, with the generator photo, whose weights are not there yet",
+    "photo-accuracy": "the same for accuracy: drawn from the condition alone",
 }
 
 
