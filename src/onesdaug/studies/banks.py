@@ -214,9 +214,9 @@ class FeatureBanks:
         file = self.settings.work / "scores" / f"{digest}.npy"
         if file.is_file():
             try:
-                *values, views = np.load(file)
-                return np.array(values), float(views)
-            except (ValueError, EOFError, OSError):
+                stored: NDArray[np.float64] = np.load(file)
+                return stored[:-1], float(stored[-1])
+            except (ValueError, EOFError, OSError, IndexError):
                 pass  # torn by a kill: made again
         with self.context.timed("episodes"):
             bank = self.at(path)
