@@ -11,6 +11,7 @@ from pathlib import Path
 from onesdaug.augment.operator import Row, View
 from onesdaug.augment.seeds import image_digest
 from onesdaug.scale.batch import Loader
+from tests.conftest import make_image
 from tests.jobs.fake import Fake
 
 
@@ -38,3 +39,12 @@ class Drawer(Fake):
 
 def drawer(*args: object, **settings: object) -> Loader:
     return partial(Drawer, *args, **settings)  # type: ignore[arg-type]
+
+
+def photographs(folder: Path, count: int, bad: int) -> Path:
+    """p0.png and so on; one of them is no image."""
+    folder.mkdir()
+    for number in range(count):
+        make_image(number).save(folder / f"p{number}.png")
+    (folder / f"p{bad}.png").write_bytes(b"no image")
+    return folder

@@ -20,9 +20,8 @@ from onesdaug.jobs.plan import list_inputs
 from onesdaug.jobs.survey import JobSettings
 from onesdaug.scale import batch
 from onesdaug.scale.start import RayOptions, load_ray
-from tests.conftest import make_image
 from tests.jobs.fake import contents, make
-from tests.scale.fake import Drawer, drawer
+from tests.scale.fake import Drawer, drawer, photographs
 
 
 class Here:
@@ -48,11 +47,7 @@ def here(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    (tmp_path / "in").mkdir()
-    for number in range(6):
-        make_image(number).save(tmp_path / "in" / f"p{number}.png")
-    (tmp_path / "in" / "p4.png").write_bytes(b"no image")
-    return tmp_path / "in"
+    return photographs(tmp_path / "in", 6, bad=4)
 
 
 def spread(photos: Path, out: Path, **settings: object) -> JobReport:

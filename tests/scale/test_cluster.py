@@ -18,7 +18,7 @@ from onesdaug.scale.batch import DIED, run_on_ray
 from onesdaug.scale.start import RayOptions
 from tests.conftest import make_image
 from tests.jobs.fake import contents, make
-from tests.scale.fake import Drawer, drawer
+from tests.scale.fake import Drawer, drawer, photographs
 
 BAD, DEADLY, COUNT, K = 11, 20, 32, 3
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Ray's own
@@ -27,11 +27,7 @@ CHANGING = {"time", "seconds", "peak_memory_mb"}
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    (tmp_path / "in").mkdir()
-    for number in range(COUNT):
-        make_image(number).save(tmp_path / "in" / f"p{number}.png")
-    (tmp_path / "in" / f"p{BAD}.png").write_bytes(b"no image")
-    return tmp_path / "in"
+    return photographs(tmp_path / "in", COUNT, BAD)
 
 
 def lasting(out: Path) -> dict[str, dict[str, Any]]:

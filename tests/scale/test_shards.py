@@ -19,18 +19,14 @@ from onesdaug.scale.shards import Kind, ShardWorker, run_shards
 from onesdaug.scale.start import RayOptions
 from tests.conftest import make_image
 from tests.jobs.fake import contents, make
-from tests.scale.fake import Drawer, drawer
+from tests.scale.fake import Drawer, drawer, photographs
 
 pytest.importorskip("pyarrow")
 
 
 @pytest.fixture
 def photos(tmp_path: Path) -> Path:
-    (tmp_path / "in").mkdir()
-    for number in range(7):
-        make_image(number).save(tmp_path / "in" / f"p{number}.png")
-    (tmp_path / "in" / "p3.png").write_bytes(b"no image")
-    return tmp_path / "in"
+    return photographs(tmp_path / "in", 7, bad=3)
 
 
 def shard(photos: Path, out: Path, kind: Kind = "parquet", **settings: object) -> JobReport:
