@@ -105,27 +105,32 @@ def _held_out(shards: Sequence[Path], target: Path) -> None:
 
 
 def bring(work: Path, out: Path, what: str) -> None:
-    """As many as one call may bring of what changed since the last: the log, whole stages, the newest pictures."""
+    """As much as one call may bring of what changed since the last: the log, stages, the newest pictures.
+
+    A stage's card comes with its last weights, so that half a stage is not taken for a whole one.
+    """
     brought = _brought(work)
-    folders = sorted((work / f"{NAME}.{what}").glob("*/card.json"))
-    groups = [sorted(card.parent.iterdir()) for card in folders]
-    groups += [[path] for path in sorted(work.glob("sheet-*.jpg"), reverse=True)]
-    room, left = FILES - 1, 0
+    files = [path for card in sorted((work / f"{NAME}.{what}").glob("*/card.json")) for path in _card_last(card)]
+    files += sorted(work.glob("sheet-*.jpg"), reverse=True)
+    new = [path for path in files if brought.get(str(path)) != path.stat().st_mtime]
+    taken, room = 0, LARGEST
     if (work / "train.txt").is_file():
         shutil.copyfile(work / "train.txt", out / "train.txt")
-    for files in groups:
-        if all(brought.get(str(path)) == path.stat().st_mtime for path in files):
-            continue
-        if len(files) > room:
-            left += len(files)
-            continue
-        for path in files:
-            target = out / path.relative_to(work)
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
-        room -= len(files)
-        mark_brought(work, files)
+    for path in new[: FILES - 1]:
+        room -= path.stat().st_size
+        if room < 0:
+            break
+        target = out / path.relative_to(work)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
+        taken += 1
+    mark_brought(work, new[:taken])
+    left = len(new) - taken
     print(f"{left} files are left to bring: watch again" if left else "all was brought")
+
+
+def _card_last(card: Path) -> list[Path]:
+    return [*sorted(path for path in card.parent.iterdir() if path != card), card]
 
 
 def mark_brought(work: Path, files: Sequence[Path]) -> None:

@@ -90,19 +90,25 @@ def test_the_denoiser_takes_pictures_as_they_arrive(tmp_path: Path, monkeypatch:
     assert card["kind"] == "photo" and card["guidance"] == 4 and card["data"]["classes"] == ["n1", "n2", "n3"]
 
 
-def test_few_files_a_call_are_brought_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_few_files_a_call_are_brought_home(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("benchmarks.photo_carry.LARGEST", 4 * 10)
     work, out = tmp_path / "work", tmp_path / "out"
     for stage in ("denoiser-1", "denoiser-2"):
         for name in ("card.json", *(f"model-{i}-of-6.safetensors" for i in range(1, 7))):
             file = work / "photo.state" / stage / name
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.touch()
+            file.write_bytes(b"0123456789" if stage == "denoiser-1" else b"")
     (work / "train.txt").touch()
-    counts = []
-    for call_number in range(3):
+    came = []
+    for call_number in range(4):
         target = out / str(call_number)
         target.mkdir(parents=True)
         bring(work, target, "state")
-        counts.append(sum(path.is_file() for path in target.rglob("*")))
-    assert counts == [FILES, FILES, 1]  # a stage whole or not at all; the log always
-    assert capsys.readouterr().out.splitlines() == ["7 files are left to bring: watch again", *["all was brought"] * 2]
+        came.append([path.name for path in sorted(target.rglob("*")) if path.is_file()])
+    assert [len(names) for names in came] == [5, FILES, 4, 1]  # forty bytes, seven files, the rest; the log always
+    assert "card.json" not in came[0] and "card.json" in came[1]  # with the last of the stage's weights
+    assert capsys.readouterr().out.splitlines() == [
+        "10 files are left to bring: watch again", "3 files are left to bring: watch again", *["all was brought"] * 2
+    ]  # fmt: skip

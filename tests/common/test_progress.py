@@ -116,6 +116,8 @@ def test_the_rate_is_known_before_the_first_is_done(quick: None, monkeypatch: py
             partly(1)
         bar.advance()
         assert (bar.done, bar.begun) == (1, 0.0)
+        partly(100)  # more parts than were expected: no less than nothing is left
+        assert (bar.done, bar.begun) == (1, 9.0)
     partly(1)  # nobody listens: nothing happens
 
 

@@ -98,7 +98,7 @@ def track(items: Sequence[Item], what: str, doing: Callable[[Item], str] = lambd
 def partly(count: float) -> None:
     """So many parts more of what the innermost loop is at: its rate is known before its first thing is done."""
     if _screen is not None and _screen.active and (loop := _screen.active[-1]).parts:
-        loop.begun += count / loop.parts
+        loop.begun = min(loop.begun + count / loop.parts, loop.total - loop.done)  # parts are an estimate
         loop.changed()
 
 
