@@ -7,9 +7,11 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from onesdaug.cli import augment as command
@@ -19,7 +21,7 @@ from onesdaug.jobs.ledger import JobReport
 from onesdaug.jobs.plan import list_inputs
 from onesdaug.jobs.survey import JobSettings
 from onesdaug.scale import batch
-from onesdaug.scale.start import RayOptions, load_ray
+from onesdaug.scale.start import RayOptions, load_ray, share
 from tests.jobs.fake import contents, make
 from tests.scale.fake import Drawer, drawer, photographs
 
@@ -140,3 +142,22 @@ def test_workers_are_for_ray(photos: Path, tmp_path: Path) -> None:
 def test_a_uri_is_for_shards(photos: Path) -> None:
     found = CliRunner().invoke(app, [str(photos), "-o", "s3://bucket/views", "--model", "shape"])
     assert "with --shards a URI works too" in str(found.exception)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nodes", "gpus", "cpus", "told"),
+    [(1, (8,), 0, 1, False), (4, (8, 8), 0, 4, False), (4, (2, 1), 0, 2, True), (4, (8,), 1, 1, False)],
+)
+def test_a_worker_has_the_threads_of_the_plain_command(
+    wanted: int, nodes: tuple[int, ...], gpus: int, cpus: int, told: bool,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(torch, "get_num_threads", lambda: wanted)
+    ray = SimpleNamespace(
+        cluster_resources=lambda: {"CPU": sum(nodes), "GPU": gpus},
+        nodes=lambda: [{"Alive": True, "Resources": {"CPU": one}} for one in nodes],
+    )
+    with caplog.at_level("INFO"):
+        assert share(ray, RayOptions(ray="local"), "auto")[1] == {"num_cpus": cpus, "num_gpus": gpus}
+    assert ("may differ in their last bits" in caplog.text) == told
+    assert share(ray, RayOptions(ray="local", ray_cpus=0.5), "auto")[1]["num_cpus"] == 0.5

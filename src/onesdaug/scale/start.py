@@ -28,11 +28,16 @@ class RayOptions(Checked):
     ray_workers: int | None = Field(
         None, ge=1, description="With --ray: so many at once; else one per GPU, or per CPUs"
     )
-    ray_cpus: float = Field(1, gt=0, description="With --ray: CPU cores that one worker takes")
+    ray_cpus: float | None = Field(
+        None,
+        gt=0,
+        description="With --ray: CPU cores of one worker, and its threads; else one beside a GPU, or as many threads "
+        "as the command has without --ray, so that views are the same to the last bit",
+    )
 
     @model_validator(mode="after")
     def _for_ray(self) -> RayOptions:
-        if self.ray is None and (self.ray_workers is not None or self.ray_cpus != 1):
+        if self.ray is None and (self.ray_workers is not None or self.ray_cpus is not None):
             raise ValueError("--ray-workers and --ray-cpus are for --ray: without it one process does the work")
         return self
 
@@ -86,12 +91,26 @@ def share(ray: Any, options: RayOptions, device: str) -> tuple[int, dict[str, fl
     gpus = int(resources.get("GPU", 0)) if device not in ("cpu", "mps") else 0
     if device.startswith("cuda") and not gpus:
         raise ConfigError(f"--device {device}: the Ray cluster has no GPU")
-    cpus = options.ray_cpus
+    cpus = options.ray_cpus or (1 if gpus else _threads(ray))
     fits = int(resources.get("CPU", 0) // cpus)
     if not fits:
         raise ConfigError(f"--ray-cpus {cpus:g}: the Ray cluster has {resources.get('CPU', 0):g} CPUs in all")
     count = options.ray_workers or (min(gpus, fits) if gpus else fits)
     return count, {"num_cpus": cpus, "num_gpus": 1.0 if gpus else 0.0}
+
+
+def _threads(ray: Any) -> int:
+    """As many as the command has by itself: sums over other numbers of threads are rounded otherwise."""
+    import torch
+
+    wanted = torch.get_num_threads()
+    most = int(max(node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]))
+    if most < wanted:
+        log.info(
+            f"workers have {max(most, 1)} threads, the command without --ray {wanted} here: views may differ in their "
+            f"last bits (OMP_NUM_THREADS={max(most, 1)} there makes them equal)"
+        )
+    return max(min(most, wanted), 1)
 
 
 def settle_in(folder: str) -> None:
