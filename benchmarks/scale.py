@@ -219,11 +219,10 @@ def _memory() -> dict[str, float]:
 
 
 def _malformed() -> dict[str, Any]:
-    from tests.scale.test_api import malformed
+    from tests.scale.test_api import many_malformed
 
-    rng = random.Random(2)
-    count = 10_000
-    spoilt = [malformed(rng) for _ in range(count)]
+    spoilt = many_malformed(10_000)
+    count = len(spoilt)
     _, codes, seconds = asyncio.run(flood(count, CLIENTS, lambda number: spoilt[number]))
     return {
         "requests": count,
