@@ -36,6 +36,7 @@ __all__ = ["Augmenter", "ImageLike", "Row", "View", "default_preset", "faithful_
 
 ImageLike = Image.Image | str | Path | np.ndarray | torch.Tensor
 T = TypeVar("T")
+CPU_BATCH = 4  # images at once where more of them gain nothing
 _NATIVE_PIXELS = 1 << 22  # in a batch that works at the images' own size
 
 
@@ -61,7 +62,7 @@ class Augmenter(ViewSource):
         own = ShapeOnly if generator is None else generator
         self.device = own.device if device is None else torch.device(device)
         # what a GPU takes at once is the generator's to know; the CPU is busy with four
-        self.batch_size = batch_size or (own.batch_size if self.device.type != "cpu" else 4)
+        self.batch_size = batch_size or (own.batch_size if self.device.type != "cpu" else CPU_BATCH)
         self.side = side if generator is None else generator.size
         self.fingerprint = "shape" if generator is None else generator.identity
         self.config.check_generator(self.fingerprint)
