@@ -232,8 +232,8 @@ class Augmenter(ViewSource):
         if self.generator is None:
             raise ConfigError("there is no generator, so no autoencoder: a round trip needs one")
         check_batch(batch)
-        height, width = batch.shape[-2:]
-        geo, generator = geometry(height, width, self.side, self.config.fit), self.generator
+        (height, width), generator = batch.shape[-2:], self.generator
+        geo = geometry(height, width, self.side, self.config.fit)
 
         def make(chunk: list[torch.Tensor]) -> torch.Tensor:
             canvas = to_canvas(torch.stack(chunk).to(self.device, torch.float32), geo)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from pydantic import Field
 
 from onesdaug.augment.config import AugmentConfig, GeneratorOptions, preset
 from onesdaug.augment.presets import LISTED, check_preset, purpose
@@ -31,7 +32,28 @@ _OPERATOR, _SHAPE = "The operator (unset: the preset's value)", "Shape tweak"
 _NAMES = {"guidance": "cfg", "guidance_interval": "cfg-interval", "image_scale": "ip-scale", "condition": "ip-adapter"}
 CONFIG = From(AugmentConfig, _NAMES, panel=_OPERATOR, without=("shape",), partial=True)
 TWEAK = From(ShapeTweak, {"perspective": "shape-aug-persp"}, prefix="shape-aug-", panel=_SHAPE, partial=True)
+_OWN = f"Settings by name (else the model's own for looking at): {LISTED}."
+PRESET = typer.Option("--preset", rich_help_panel=_OPERATOR, help=_OWN)
 GENERATOR = From(GeneratorOptions, {"name": "model"}, panel="Model and machine")
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is written besides the views, and in which form."""
+
+    sheet: Annotated[bool, "Also draw OUT/sheet.png to look at"] = False
+    save_aug: Annotated[bool, "Also save the tweaked image behind each view"] = False
+    overwrite: Annotated[bool, "Replace files that hold something else; finished views stay"] = False
+    shards: Annotated[
+        Literal["parquet", "webdataset"] | None, "Write shards of views instead of image files: parquet or webdataset"
+    ] = None
+    shard_views: Annotated[int, Field(ge=1, description="Views in a shard, about")] = 512
+
+    def check(self, output: str) -> None:
+        if is_uri(output) and self.shards is None:
+            raise ConfigError(f"-o {output}: image files go to a folder; with --shards a URI works too")
+        if self.sheet and self.shards is not None:
+            raise ConfigError("--sheet shows image files, and --shards writes none; leave one of them out")
 
 
 @app.command(
@@ -62,26 +84,8 @@ def augment(
     ext: Annotated[
         list[str] | None, typer.Option(help="File endings to take, e.g. --ext jpg,png (else all usual ones).")
     ] = None,
-    sheet: Annotated[bool, typer.Option("--sheet", help="Also draw OUT/sheet.png to look at.")] = False,
-    save_aug: Annotated[
-        bool, typer.Option("--save-aug", help="Also save the tweaked image behind each view.")
-    ] = False,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace files that hold something else; finished views stay.")
-    ] = False,
-    shards: Annotated[
-        Literal["parquet", "webdataset"] | None,
-        typer.Option(help="Write shards of views instead of image files: parquet or webdataset."),
-    ] = None,
-    shard_views: Annotated[int, typer.Option(min=1, help="Views in a shard, about.")] = 512,
-    name: Annotated[
-        str | None,
-        typer.Option(
-            "--preset",
-            rich_help_panel=_OPERATOR,
-            help=f"Settings by name (else the model's own for looking at): {LISTED}.",
-        ),
-    ] = None,
+    files: Annotated[Output, From(Output)],
+    name: Annotated[str | None, PRESET] = None,
     config: Annotated[dict[str, Any], CONFIG],
     shape_aug: Annotated[
         bool | None,
@@ -96,43 +100,42 @@ def augment(
     Run the same command again to go on after an interruption: only what is missing is made.
     Exit code 0: all good; 1: some inputs failed; 2: wrong settings; 130: interrupted.
     """
-    from onesdaug.augment.operator import default_preset, faithful_preset
     from onesdaug.common.files import check_writable
     from onesdaug.jobs.plan import list_inputs
     from onesdaug.jobs.survey import JobSettings
 
-    _check_output(output, shards, sheet)
+    files.check(output)
     out = Path(output)
     listing = list_inputs(inputs, out, recursive=recursive, extensions=ext or ())
-    if config.get("condition") is False and ("image_scale" in config or "attention" in config):
-        raise ConfigError("--no-ip-adapter leaves nothing for --ip-scale and --attention to act on; leave them out")
-    if generator.name == "shape" and (idle := [CONFIG.flag(field) for field in config if field != "fit"]):
-        raise ConfigError(f"model shape has no generator: {', '.join(idle)} would do nothing")
-    if name is not None:
-        check_preset(name, default_preset(generator.name), generator.name)
-    switches = {"--preset": name, "--shape-aug": shape_aug, "--save-aug": save_aug or None}
+    switches = {"--preset": name, "--shape-aug": shape_aug, "--save-aug": files.save_aug or None}
     given = [flag for flag, value in switches.items() if value is not None]
     given += [*map(CONFIG.flag, config), *map(TWEAK.flag, tweak)]
-    name = name or faithful_preset(generator.name)
-    settings = _config(name, config, shape_aug, tweak)
+    name = _preset(generator, config, name)
     if not is_uri(output):
         check_writable(out)
-    job = JobSettings(out, k, seed, save_aug, overwrite)
-    task = _Task(generator, settings, name, given, listing, job, cluster)
-    if shards is not None:
-        report = task.in_shards(output, shards, shard_views)
+    job = JobSettings(out, k, seed, files.save_aug, files.overwrite)
+    task = _Task(generator, _config(name, config, shape_aug, tweak), name, given, listing, job, cluster)
+    if files.shards is not None:
+        report = task.in_shards(output, files.shards, files.shard_views)
     elif cluster.ray is not None and k and listing.items:
         report = task.on_ray()
     else:
         report = task.here()
-    raise typer.Exit(task.told(report, output, sheet))
+    raise typer.Exit(task.told(report, output, files.sheet))
 
 
-def _check_output(output: str, shards: str | None, sheet: bool) -> None:
-    if is_uri(output) and shards is None:
-        raise ConfigError(f"-o {output}: image files go to a folder; with --shards a URI works too")
-    if sheet and shards is not None:
-        raise ConfigError("--sheet shows image files, and --shards writes none; leave one of them out")
+def _preset(generator: GeneratorOptions, config: dict[str, Any], name: str | None) -> str:
+    """The one that is named, else the generator's own; settings that would do nothing are refused."""
+    from onesdaug.generators.load import default_preset, faithful_preset
+
+    if config.get("condition") is False and ("image_scale" in config or "attention" in config):
+        raise ConfigError("--no-ip-adapter leaves nothing for --ip-scale and --attention to act on; leave them out")
+    if generator.name == "shape" and (idle := [CONFIG.flag(field) for field in config if field != "fit"]):
+        raise ConfigError(f"model shape has no generator: {', '.join(idle)} would do nothing")
+    if name is None:
+        return faithful_preset(generator.name)
+    check_preset(name, default_preset(generator.name), generator.name)
+    return name
 
 
 @dataclass

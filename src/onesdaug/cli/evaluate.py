@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from pydantic import Field
 
 from onesdaug.cli.options import From, examples, options, spelling
 from onesdaug.cli.screen import results as results_screen
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from onesdaug.fewshot.heads import Head
 
 app = typer.Typer(add_completion=False)
+Shots = Annotated[int, Field(ge=1)]
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,19 @@ class Scorer:
         return trained, {"name": kind, "settings": settings, "checkpoint": str(self.checkpoint)}
 
 
+@dataclass(frozen=True)
+class Episodes:
+    """What is asked of the features."""
+
+    shot: Annotated[tuple[Shots, ...], Field(description="Support images per class; may be repeated")] = (1, 5)
+    way: Annotated[int, Field(ge=2, description="Classes per episode")] = 5
+    query: Annotated[int, Field(ge=1, description="Queries per class")] = 15
+    episodes: Annotated[
+        int | None, Field(ge=1, description="Number of episodes (else 15,000 queries, 200 episodes of 75)")
+    ] = None
+    seed: Annotated[int, Field(ge=0, description="Decides the episodes")] = 0
+
+
 _USE = {"support": "support-views", "query": "query-views"}
 USE = From(ViewUse, _USE, panel="How views are used", without=("auto",), partial=True)
 
@@ -72,14 +87,7 @@ def evaluate(
         Path | None, typer.Option(help="Compare with this bank and all its views (else: with no views at all).")
     ] = None,
     scorer: Annotated[Scorer, From(Scorer)],
-    shot: Annotated[
-        list[int] | None, typer.Option(min=1, help="Support images per class; may be repeated (else 1 and 5).")
-    ] = None,
-    way: Annotated[int, typer.Option(min=2, help="Classes per episode.")] = 5,
-    query: Annotated[int, typer.Option(min=1, help="Queries per class.")] = 15,
-    episodes: Annotated[
-        int | None, typer.Option(min=1, help="Number of episodes (else 15,000 queries, 200 episodes of 75).")
-    ] = None,
+    asked: Annotated[Episodes, From(Episodes)],
     curve: Annotated[bool, typer.Option("--curve", help="One row for each number of views, 1 to K.")] = False,
     k: Annotated[
         str | None,
@@ -91,7 +99,6 @@ def evaluate(
     preset: Annotated[
         Path | None, typer.Option(metavar="TUNED.json", help="Use the views as `onesdaug tune` chose, shot by shot.")
     ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Decides the episodes.")] = 0,
     explain: Annotated[
         bool, typer.Option("--explain", help="Then say why the views (the last row's) helped or hurt, in sentences.")
     ] = False,
@@ -118,7 +125,7 @@ def evaluate(
     features = FeatureBank.load(bank)
     other = None if baseline is None else FeatureBank.load(baseline)
     head, described = scorer.load(features.dim)
-    tasks = [Task(way, n, query, episodes, seed) for n in shot or (1, 5)]
+    tasks = [Task(asked.way, n, asked.query, asked.episodes, asked.seed) for n in asked.shot]
     use |= _numbers(k, features, use, curve)
     uses = [_uses(features, task, use, curve, preset) for task in tasks]
     with calling(f"head {described['name']}", head):

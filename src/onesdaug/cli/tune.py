@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from pydantic import Field
 
 from onesdaug.cli.evaluate import Scorer
-from onesdaug.cli.options import CLUSTER, WithRay, examples, options, spelling
+from onesdaug.cli.options import CLUSTER, From, WithRay, examples, options, spelling
 from onesdaug.cli.screen import results as results_screen
 from onesdaug.cli.screen import resumable
 from onesdaug.common.files import write_text
@@ -21,6 +23,17 @@ if TYPE_CHECKING:
     from onesdaug.fewshot.heads import Head
 
 app = typer.Typer(add_completion=False)
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """How long and how widely to search."""
+
+    way: Annotated[int, Field(ge=2, description="Classes per episode")] = 5
+    budget: Annotated[float, Field(ge=0, description="Minutes; then the best so far is judged. 0: no end")] = 10
+    candidates: Annotated[int, Field(ge=1, description="Settings to try of each generator")] = 6
+    per_class: PerClass = None
+    seed: Annotated[int, Field(ge=0, description="Of views, episodes and settings")] = 0
 
 
 @app.command(
@@ -52,17 +65,11 @@ def tune(
         "pocket,shape,crop-flip"
     ),
     shots: Annotated[str, typer.Option(help="Support images per class, by commas.")] = "1,5",
-    way: Annotated[int, typer.Option(min=2, help="Classes per episode.")] = 5,
     k: Annotated[int, typer.Option("--k", "-k", min=1, help="At most so many views per image.")] = 3,
-    budget: Annotated[
-        float, typer.Option(min=0, help="Minutes; then the best so far is judged. 0: as long as it takes.")
-    ] = 10,
-    candidates: Annotated[int, typer.Option(min=1, help="Settings to try of each generator.")] = 6,
-    per_class: PerClass = None,
+    search: Annotated[SearchOptions, From(SearchOptions)],
     split: Annotated[str | None, typer.Option(help="train, val or test; a benchmark's default is val.")] = None,
     work: Annotated[Path | None, typer.Option(help="Where views' features are kept (else beside the output).")] = None,
     root: Root = None,
-    seed: Annotated[int, typer.Option(min=0, help="Of views, episodes and settings.")] = 0,
     device: Device = "auto",
     cluster: Annotated[RayOptions, CLUSTER],
 ) -> None:
@@ -78,7 +85,7 @@ def tune(
     from onesdaug.studies import page
     from onesdaug.studies.kind import shown_by
     from onesdaug.tune.run import Wanted, list_of
-    from onesdaug.tune.run import tune as search
+    from onesdaug.tune.run import tune as run
 
     if (encoder is None) == (classifier is None):
         raise ConfigError("give --encoder (few-shot) or --classifier (its classes are the folder's)")
@@ -88,11 +95,13 @@ def tune(
     network = load_encoder(encoder or classifier or "", chosen)
     scorer = None if encoder is None else _head(encoder, head, network.dim)
     tasks = tuple(_number(shot) for shot in list_of(shots))
-    wanted = Wanted(list_of(sources), tasks, way, k, candidates, budget or None, per_class, seed)
+    wanted = Wanted(
+        list_of(sources), tasks, search.way, k, search.candidates, search.budget or None, search.per_class, search.seed
+    )
     with resumable(), embedding(cluster, device):
         folder = work or output.with_name(f"{output.stem}.work")
         images, sheet = load_data(data, split, root, "val"), output.with_name(f"{output.stem}-views.webp")
-        found = search(images, network, scorer, wanted, folder, chosen, Path(data).name, sheet)
+        found = run(images, network, scorer, wanted, folder, chosen, Path(data).name, sheet)
     write_text(output, found.model_dump_json(indent=1) + "\n")
     print_parts(shown_by(found), results_screen())
     typer.echo(f"{output}, {write_text(output.with_suffix('.html'), page.render([found], output.parent))}")
