@@ -1,0 +1,79 @@
+"""`onesdaug ui`: the page put together and served on this machine alone."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from onesdaug.common.progress import log
+from onesdaug.errors import ConfigError, how_to_install
+from onesdaug.ui.networks import Networks
+from onesdaug.ui.settings import UiSettings
+
+HOST = "127.0.0.1"  # the page reads folders of this machine: nobody else's page
+_SWITCHED_OFF = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1"}
+_FONTS = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}  # none is fetched
+
+
+def serve(settings: UiSettings) -> None:
+    """Serve the page until Ctrl-C."""
+    with TemporaryDirectory(prefix="onesdaug-ui-") as folder:
+        page, address = start(settings, Path(folder))
+        log.info(f"{address} (Ctrl-C ends it)")
+        if settings.browser and _has_screen():
+            import webbrowser
+
+            webbrowser.open(address)
+        page.block_thread()
+
+
+def start(settings: UiSettings, folder: Path) -> tuple[Any, str]:
+    """The page, served by a thread of its own, and its address; uploads and downloads lie in `folder`."""
+    networks = Networks(settings)  # first: they load while the page is put together
+    os.environ.update(_SWITCHED_OFF)
+    os.environ["GRADIO_TEMP_DIR"] = str(folder / "uploads")
+    try:
+        import gradio
+    except ImportError:
+        raise ConfigError(f"the page needs Gradio: {how_to_install('ui')}") from None
+    from onesdaug.ui import html
+    from onesdaug.ui.page import Page
+    from onesdaug.ui.page.whole import build
+
+    blocks = build(Page(settings, networks, folder))
+    _, address, _ = blocks.launch(
+        server_name=HOST,
+        server_port=_free_port(settings.port),
+        prevent_thread_lock=True,
+        quiet=True,
+        share=False,
+        footer_links=[],
+        run_history=False,
+        max_file_size=settings.max_megabytes * 10**6,
+        theme=gradio.themes.Base(primary_hue="emerald", neutral_hue="zinc", radius_size="md", **_FONTS),
+        css=html.style(),
+    )
+    return blocks, address
+
+
+def _free_port(port: int) -> int:
+    """This one, or the next that nobody listens on; 0: any."""
+    import socket
+
+    for wanted in range(port, min(port + 100, 65536)) if port else (0,):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, wanted))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise ConfigError(f"no port is free from {port} on; name another with --port")
+
+
+def _has_screen() -> bool:
+    """Whether a browser would open a window: one for terminals would take the terminal."""
+    return sys.platform in ("darwin", "win32") or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,68 @@
+"""The tab Tune."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from onesdaug.common.registry import BACKBONES, VIEWS
+from onesdaug.ui import html
+from onesdaug.ui.page import LIGHT, Page, code, controls, long_work
+from onesdaug.ui.tuning import Seen, Wish, shown_answer, shown_trials, tuned
+
+TAB = "tune"
+
+
+def build(page: Page) -> None:
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            folder = gr.Textbox(
+                label="Folder on this machine", placeholder="/home/me/photos",
+                info="One folder of images for each class", elem_id="tune-folder",
+            )  # fmt: skip
+            encoder = gr.Textbox(
+                page.settings.encoder, label="Encoder", info=f"A checkpoint, or {BACKBONES.choices()}"
+            )
+            sources = gr.Textbox(
+                f"{page.settings.model},shape,crop-flip", label="Sources of views",
+                info=f"By commas: {VIEWS.choices()}", elem_id="tune-sources",
+            )  # fmt: skip
+            with gr.Row():
+                shots = gr.Textbox("1,5", label="Shots", min_width=90, elem_id="tune-shots")
+                k = gr.Slider(1, page.settings.max_k, min(3, page.settings.max_k), step=1, label="K", min_width=120)
+            with gr.Row():
+                minutes = gr.Slider(1, 60, 3, step=1, label="Minutes", min_width=120)
+                candidates = gr.Slider(1, 12, 4, step=1, label="Settings of each generator", min_width=120)
+        with gr.Column(scale=8, min_width=300):
+            by = controls("Start tuning", TAB)
+            told = gr.HTML(_WELCOME, elem_id="tune-answer")
+            shown = gr.HTML(elem_id="tune-shown")
+            files = gr.File(label="tuned.json, and its page", visible=False, interactive=False, elem_id="tune-files")
+            with gr.Group():
+                first = Wish("", page.settings.encoder)
+                command = code("The same in a terminal", "shell", value=first.command)
+                snippet = code("Using what was found", "python", value=first.snippet("1-shot"), elem_id="tune-snippet")
+    given = [folder, encoder, sources, shots, k, minutes, candidates]
+
+    def job(*values: Any) -> Seen:
+        *given, work = values
+        return tuned(page.networks, _wish(*given), page.folder, work)
+
+    def news(found: Seen, *given: Any) -> list[Any]:
+        done = gr.update(visible=bool(found.files), value=[str(file) for file in found.files])
+        return [shown_answer(found), shown_trials(found), done, _wish(*given).snippet(found.task)]
+
+    long_work(page, TAB, by, given, [told, shown, files, snippet], job, news)
+    gr.on([one.change for one in given], lambda *given: _wish(*given).command, given, command, **LIGHT)
+
+
+def _wish(folder: str, encoder: str, sources: str, shots: str, k: float, minutes: float, candidates: float) -> Wish:
+    return Wish(folder, encoder.strip(), sources, shots, int(k), float(minutes), int(candidates))
+
+
+_WELCOME = html.welcome(
+    "Do views help on your images?",
+    "Sources and settings are tried on your own folder, the better ones on more images. The answer is one sentence, "
+    "with a gain that is measured where nothing was chosen.",
+)
