@@ -15,7 +15,6 @@ from onesdaug.ui.settings import UiSettings
 
 HOST = "127.0.0.1"  # the page reads folders of this machine: nobody else's page
 _SWITCHED_OFF = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1"}
-_FONTS = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}  # none is fetched
 
 
 def serve(settings: UiSettings) -> None:
@@ -36,11 +35,12 @@ def start(settings: UiSettings, folder: Path) -> tuple[Any, str]:
     os.environ.update(_SWITCHED_OFF)
     os.environ["GRADIO_TEMP_DIR"] = str(folder / "uploads")
     try:
-        import gradio
+        import gradio  # noqa: F401
     except ImportError:
         raise ConfigError(f"the page needs Gradio: {how_to_install('ui')}") from None
     from onesdaug.ui import html
     from onesdaug.ui.page import Page
+    from onesdaug.ui.page.theme import theme
     from onesdaug.ui.page.whole import build
 
     blocks = build(Page(settings, networks, folder))
@@ -53,7 +53,7 @@ def start(settings: UiSettings, folder: Path) -> tuple[Any, str]:
         footer_links=[],
         run_history=False,
         max_file_size=settings.max_megabytes * 10**6,
-        theme=gradio.themes.Base(primary_hue="emerald", neutral_hue="zinc", radius_size="md", **_FONTS),
+        theme=theme(),
         css=html.style(),
     )
     return blocks, address

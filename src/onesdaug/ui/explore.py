@@ -115,11 +115,12 @@ def shown_figure(found: Explored) -> str:
         views = drawn_rows.get(label, ())
         pictures = [html.figure(found.original, "original")]
         for place, level in enumerate(found.figure.noise_levels):
-            pictures.append(html.figure(views[place] if place < len(views) else None, f"noise {level:g}"))
+            view = views[place] if place < len(views) else None
+            pictures.append(html.figure(view, f"noise {level:g}", like=found.original))
         rows.append(f"<h4>{label[:1].upper()}{label[1:]}</h4>{html.strip(pictures, 'levels')}")
     return html.card(found.figure.title, "".join(rows), " ".join(found.figure.shows.split()))
 
 
 def shown_spots(found: Explored, encoder: str) -> str:
-    note = f"Each dot is one view with the condition and the tweak, as {encoder} sees it, which never drew."
+    note = f"Each dot is a view of the last row, as {encoder} sees it, which is not the generator's own encoder."
     return html.plot("What views keep, and how they differ", spots_plot(found.spots), note) if found.spots else ""

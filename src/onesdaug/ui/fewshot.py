@@ -185,7 +185,7 @@ def map_plot(labels: Sequence[str], spots: Sequence[Spot]) -> Chart | None:
     chart = Chart("Map of the embeddings", 260, "first principal component", "second principal component")
     colours = {label: _MARKS[place % len(_MARKS)] for place, label in enumerate(labels)}
     for label in (*labels, ""):
-        mark, mine = colours.get(label, ""), [spot for spot in spots if spot.label == label]
+        mark, mine = colours.get(label, "oracle"), [spot for spot in spots if spot.label == label]
         if mine:
             chart.keys[label or "query"] = look(mark, "o" if label else "^", line=False)
         for what, shape, small in (
@@ -203,10 +203,10 @@ def map_plot(labels: Sequence[str], spots: Sequence[Spot]) -> Chart | None:
 
 def shown_answers(found: Answered) -> str:
     """A card for each query: the picture, both answers, and how far it and each view lie from the prototypes."""
-    return "".join(_shown(query, found.labels) for query in found.queries)
+    return "".join(_shown(query, found.labels, place == 0) for place, query in enumerate(found.queries))
 
 
-def _shown(query: Query, labels: Sequence[str]) -> str:
+def _shown(query: Query, labels: Sequence[str], opened: bool) -> str:
     plain, with_views = query.plain, query.with_views
     bars = [
         html.shares(labels, [told["probabilities"][label] for label in labels], title)
@@ -224,7 +224,8 @@ def _shown(query: Query, labels: Sequence[str]) -> str:
     asked = html.figure(query.pictures[0], query.name)
     body = (
         f'<div class="answer">{asked}<div class="both">{"".join(bars)}</div></div>'
-        f"<details open><summary>Its views, and their distances to the prototypes</summary>{more}</details>"
+        f"<details{' open' * opened}><summary>Its views, and how far they lie from the prototypes</summary>{more}"
+        "</details>"
     )
     return f'<section class="card">{body}</section>'
 

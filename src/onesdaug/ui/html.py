@@ -42,13 +42,14 @@ def welcome(title: str, text: str) -> str:
     return f'<div class="welcome"><h2>{escape(title)}</h2><p>{escape(text)}</p></div>'
 
 
-def figure(image: Image.Image | None, caption: str = "", kind: str = "") -> str:
-    """A small picture; None leaves its place empty."""
+def figure(image: Image.Image | None, caption: str = "", kind: str = "", like: Image.Image | None = None) -> str:
+    """A small picture; None leaves an empty place, of the shape of the picture that it is `like`."""
     from onesdaug.report.pictures import thumbnail_uri
 
     below = f"<figcaption>{escape(caption)}</figcaption>" if caption else ""
     if image is None:
-        return f'<figure class="{kind} empty"><div></div>{below}</figure>'
+        shape = f' style="aspect-ratio: {like.width} / {like.height}"' if like is not None else ""
+        return f'<figure class="{kind} empty"><div{shape}></div>{below}</figure>'
     return f'<figure class="{kind}"><img src="{thumbnail_uri(image)}" alt="{escape(caption)}">{below}</figure>'
 
 

@@ -84,7 +84,8 @@ def shown_views(found: DrawnViews, k: int) -> str:
         told = "" if view is None else f"{view.seconds:.1f} s · {view.steps_run} steps"
         names = ["tweaked", "noised", f"view {number + 1}"]
         pictures = [html.figure(found.original, "original")]
-        pictures += [html.figure(stages[place] if stages else None, name) for place, name in enumerate(names)]
+        for place, name in enumerate(names):
+            pictures.append(html.figure(stages[place] if stages else None, name, like=found.original))
         rows.append(
             f'<div class="view"><p><b>View {number + 1}</b> <span class="quiet">{told}</span></p>'
             f"{html.strip(pictures, 'stages')}</div>"

@@ -17,8 +17,9 @@ from onesdaug.ui.photos import opened_photo, sample_files
 from onesdaug.ui.settings import UiSettings
 from onesdaug.ui.work import Stops, Tick, Work
 
-PRIVATE: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}  # of every event here
-LIGHT: dict[str, Any] = {**PRIVATE, "queue": False}  # of those that take no time
+Event = dict[str, Any]  # arguments of a listener
+PRIVATE: Event = {"show_progress": "hidden", "api_visibility": "private"}  # of every event here
+LIGHT: Event = {**PRIVATE, "queue": False}  # of those that take no time
 
 
 @dataclass(frozen=True)
@@ -55,8 +56,11 @@ def long_work(
     outputs: Sequence[Any],
     job: Callable[..., Any],
     shown: Callable[..., Sequence[Any]],
-) -> None:
-    """Wire a button to `job(*inputs, work)`; `shown(found, *inputs)` gives the outputs, as often as there is news."""
+) -> Event:
+    """Wire a button to `job(*inputs, work)`; `shown(found, *inputs)` gives the outputs, as often as there is news.
+
+    Gives what another event may be wired to in the same way.
+    """
 
     def run(request: gr.Request, *values: Any) -> Iterator[tuple[Any, ...]]:
         stop = page.stops.begin(request.session_hash, tab)
@@ -68,8 +72,16 @@ def long_work(
     def end(request: gr.Request) -> None:
         page.stops.end(request.session_hash, tab)
 
-    by.start.click(run, inputs, [by.status, by.start, by.cancel, *outputs], concurrency_limit=16, **PRIVATE)
+    event: Event = {
+        "fn": run,
+        "inputs": inputs,
+        "outputs": [by.status, by.start, by.cancel, *outputs],
+        "concurrency_limit": 16,
+        **PRIVATE,
+    }
+    by.start.click(**event)
     by.cancel.click(end, None, None, **LIGHT)
+    return event
 
 
 def status(tick: Tick[Any]) -> str:
@@ -80,11 +92,12 @@ def status(tick: Tick[Any]) -> str:
 
 def photo_input(page: Page, tab: str) -> Any:
     """Where a photograph is dropped, or a sample picked; below it is shown, or said what is wrong with it."""
-    photo = gr.File(label="Drop a photograph, or click to choose one", height=110, elem_id=f"{tab}-photo")
+    photo = drop("Photograph", elem_id=f"{tab}-photo")
     shown = gr.HTML(elem_id=f"{tab}-preview")
     if samples := sample_files(page.folder / "samples"):
+        gr.HTML('<p class="quiet">Or pick a sample:</p>')
         gallery = gr.Gallery(
-            [str(file) for file in samples], label="Or pick a sample", columns=4, height=112, allow_preview=False,
+            [str(file) for file in samples], show_label=False, columns=4, height=84, allow_preview=False,
             object_fit="cover", buttons=[], interactive=False, elem_id=f"{tab}-samples", elem_classes="samples",
         )  # fmt: skip
 
@@ -94,6 +107,11 @@ def photo_input(page: Page, tab: str) -> Any:
         gallery.select(pick, None, photo, **LIGHT)
     photo.change(lambda path: preview(page, path), photo, shown, **LIGHT)
     return photo
+
+
+def drop(label: str, **settings: Any) -> Any:
+    """A place for files of any kind: what is no image gets a sentence, not a file window that hides it."""
+    return gr.File(label=label, height=84, elem_classes="drop", **settings)
 
 
 def preview(page: Page, path: str | None) -> str:

@@ -15,16 +15,17 @@ TAB = "explore"
 
 def build(page: Page) -> None:
     known = [figure.title for figure in figures()]
-    with gr.Row():
-        with gr.Column(scale=4, min_width=300):
+    with gr.Row(elem_classes="bench"):
+        with gr.Column(elem_classes="given"):
             photo = photo_input(page, TAB)
+        with gr.Column(elem_classes="settings"):
             figure = gr.Radio(known, value=known[0], label="Figure", type="index")
             k = gr.Slider(
                 1, page.settings.max_k, min(3, page.settings.max_k), step=1, label="Views at each noise level",
                 info="Two or more for the plot", elem_id="explore-k",
             )  # fmt: skip
             seed = gr.Number(0, precision=0, label="Seed")
-        with gr.Column(scale=8, min_width=300):
+        with gr.Column(elem_classes="made"):
             by = controls("Draw the figure", TAB)
             shown = gr.HTML(_WELCOME, elem_id="explore-shown")
             plot = gr.HTML(elem_id="explore-plot")

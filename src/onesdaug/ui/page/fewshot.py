@@ -10,24 +10,29 @@ import gradio as gr
 from onesdaug.errors import OnesdaugError
 from onesdaug.ui import html
 from onesdaug.ui.fewshot import Answered, Asked, answer, named, shown_answers, shown_map
-from onesdaug.ui.page import LIGHT, Page, controls, long_work
+from onesdaug.ui.page import LIGHT, Page, controls, drop, long_work
 from onesdaug.ui.photos import opened_photo, sample_task
 
 TAB, MOST, FIRST = "fewshot", 5, 3
+_WELCOME = html.welcome(
+    "A few images of each class are enough",
+    "Name two to five classes, give each one image or more, and ask about others. Every image is averaged with its "
+    "views before it is compared.",
+)
 
 
 def build(page: Page) -> None:
-    with gr.Row():
-        with gr.Column(scale=5, min_width=300):
+    most = page.settings.max_k
+    with gr.Row(elem_classes="bench"):
+        with gr.Column(elem_classes="given"):
+            task = sample_task(page.folder / "samples")
+            example = gr.Button("Fill in an example", size="sm", visible=bool(task), elem_id="fewshot-example")
             names, files = _classes(page)
-            queries = gr.File(
-                label="Queries: images to classify", file_count="multiple", height=110, elem_id="queries"
-            )
+            queries = drop("Queries: images to classify", file_count="multiple", elem_id="queries")
             _thumbnails(page, queries)
-            with gr.Row():
-                k = gr.Slider(1, page.settings.max_k, min(3, page.settings.max_k), step=1, label="K, views of each")
-                weight = gr.Slider(0, 1, 0.5, step=0.05, label="Weight of the original")
-        with gr.Column(scale=7, min_width=300):
+            k = gr.Slider(1, most, min(3, most), step=1, label="K, views of each image", elem_id="fewshot-k")
+            weight = gr.Slider(0, 1, 0.5, step=0.05, label="Weight of the original beside its views")
+        with gr.Column(elem_classes="made"):
             by = controls("Classify", TAB)
             shown = gr.HTML(_WELCOME, elem_id="fewshot-shown")
             embeddings = gr.HTML(elem_id="fewshot-map")
@@ -42,40 +47,33 @@ def build(page: Page) -> None:
     def news(found: Answered, *_: Any) -> list[str]:
         return [shown_answers(found), shown_map(found)]
 
+    def fill() -> list[Any]:
+        left = MOST - len(task)
+        supports = [[str(support)] for support, _ in task.values()]
+        return [*task, *[""] * left, *supports, *[None] * left, [str(query) for _, query in task.values()]]
+
     long_work(page, TAB, by, given, [shown, embeddings], job, news)
-    if task := sample_task(page.folder / "samples"):
-        example = gr.Button("Try it with parts of the samples", size="sm", elem_id="fewshot-example")
-
-        def fill() -> list[Any]:
-            blank = [None] * (MOST - len(task))
-            supports = [[str(support)] for support, _ in task.values()]
-            return [*task, *("" for _ in blank), *supports, *blank, [str(query) for _, query in task.values()]]
-
-        example.click(fill, None, [*names, *files, queries], **LIGHT)
+    example.click(fill, None, [*names, *files, queries], **LIGHT)
 
 
 def _classes(page: Page) -> tuple[list[Any], list[Any]]:
     """A name and a place for images for each class; further ones come one by one."""
-    names, files, groups = [], [], []
+    names, files, columns = [], [], []
     for place in range(MOST):
-        with gr.Group(visible=place < FIRST, elem_classes="class") as group:
-            names.append(gr.Textbox(label=f"Class {place + 1}", placeholder="its name", max_length=40, lines=1))
-            files.append(
-                gr.File(label="Support images", file_count="multiple", height=96, elem_id=f"support-{place + 1}")
-            )
+        with gr.Column(visible=place < FIRST, elem_classes="class") as column:
+            field: dict[str, Any] = {"placeholder": f"Name of class {place + 1}", "show_label": False}
+            names.append(gr.Textbox(max_length=40, lines=1, container=False, elem_id=f"name-{place + 1}", **field))
+            files.append(drop("Support images", file_count="multiple", elem_id=f"support-{place + 1}"))
             _thumbnails(page, files[-1])
-        groups.append(group)
-    more = gr.Button("Add a class", size="sm")
+        columns.append(column)
+    more = gr.Button("Add a class", size="sm", elem_id="fewshot-more")
     count = gr.State(FIRST)
 
     def one_more(now: int) -> list[Any]:
-        return [
-            now + 1,
-            *(gr.update(visible=place <= now) for place in range(MOST)),
-            gr.update(visible=now + 1 < MOST),
-        ]
+        shown = [gr.update(visible=place <= now) for place in range(MOST)]
+        return [now + 1, *shown, gr.update(visible=now + 1 < MOST)]
 
-    more.click(one_more, count, [count, *groups, more], **LIGHT)
+    more.click(one_more, count, [count, *columns, more], **LIGHT)
     return names, files
 
 
@@ -93,10 +91,3 @@ def thumbnails(page: Page, given: list[str] | None) -> str:
         except OnesdaugError as error:
             problems.append(html.message(str(error)))
     return html.strip(pictures, "small") * bool(pictures) + "".join(problems)
-
-
-_WELCOME = html.welcome(
-    "A few images of each class are enough",
-    "Name two to five classes, give each one image or more, and ask about others. Every image is averaged with its "
-    "views before it is compared.",
-)

@@ -15,8 +15,8 @@ TAB = "tune"
 
 
 def build(page: Page) -> None:
-    with gr.Row():
-        with gr.Column(scale=4, min_width=300):
+    with gr.Row(elem_classes="bench"):
+        with gr.Column(elem_classes="given"):
             folder = gr.Textbox(
                 label="Folder on this machine", placeholder="/home/me/photos",
                 info="One folder of images for each class", elem_id="tune-folder",
@@ -30,19 +30,17 @@ def build(page: Page) -> None:
             )  # fmt: skip
             with gr.Row():
                 shots = gr.Textbox("1,5", label="Shots", min_width=90, elem_id="tune-shots")
-                k = gr.Slider(1, page.settings.max_k, min(3, page.settings.max_k), step=1, label="K", min_width=120)
-            with gr.Row():
-                minutes = gr.Slider(1, 60, 3, step=1, label="Minutes", min_width=120)
-                candidates = gr.Slider(1, 12, 4, step=1, label="Settings of each generator", min_width=120)
-        with gr.Column(scale=8, min_width=300):
+                minutes = gr.Number(3, label="Minutes", minimum=0.1, min_width=90, elem_id="tune-minutes")
+            k = gr.Slider(1, page.settings.max_k, min(3, page.settings.max_k), step=1, label="K, views of each image")
+            candidates = gr.Slider(1, 12, 4, step=1, label="Settings to try of each generator")
+        with gr.Column(elem_classes="made"):
             by = controls("Start tuning", TAB)
             told = gr.HTML(_WELCOME, elem_id="tune-answer")
             shown = gr.HTML(elem_id="tune-shown")
             files = gr.File(label="tuned.json, and its page", visible=False, interactive=False, elem_id="tune-files")
-            with gr.Group():
-                first = Wish("", page.settings.encoder)
-                command = code("The same in a terminal", "shell", value=first.command)
-                snippet = code("Using what was found", "python", value=first.snippet("1-shot"), elem_id="tune-snippet")
+            first = Wish("", page.settings.encoder)
+            command = code("The same in a terminal", "shell", value=first.command, elem_id="tune-command")
+            snippet = code("Using what was found", "python", value=first.snippet("1-shot"), elem_id="tune-snippet")
     given = [folder, encoder, sources, shots, k, minutes, candidates]
 
     def job(*values: Any) -> Seen:

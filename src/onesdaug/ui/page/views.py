@@ -20,19 +20,21 @@ TAB = "views"
 
 
 def build(page: Page) -> None:
-    with gr.Row():
-        with gr.Column(scale=4, min_width=300):
+    with gr.Row(elem_classes="bench"):
+        with gr.Column(elem_classes="given"):
             photo = photo_input(page, TAB)
+        with gr.Column(elem_classes="settings"):
             sliders = _sliders(page)
-        with gr.Column(scale=8, min_width=300):
+        with gr.Column(elem_classes="made"):
             by = controls("Draw the views", TAB)
             shown = gr.HTML(_WELCOME, elem_id="views-shown")
             took = gr.HTML(elem_id="views-took")
-            archive = gr.DownloadButton("Download views and manifest (zip)", visible=False, elem_id="views-download")
-            with gr.Group():
-                first = _recipe(page, *_first(page))
-                command = code("The same in a terminal", "shell", value=first.command("photo.jpg"), elem_id="command")
-                snippet = code("The same in Python", "python", value=first.snippet("photo.jpg"), elem_id="snippet")
+            archive = gr.DownloadButton(
+                "Download views and manifest", visible=False, size="md", elem_id="views-download"
+            )
+            first = _recipe(page, *_first(page))
+            command = code("The same in a terminal", "shell", value=first.command("photo.jpg"), elem_id="command")
+            snippet = code("The same in Python", "python", value=first.snippet("photo.jpg"), elem_id="snippet")
 
     def job(photo: str | None, *rest: Any) -> DrawnViews:
         *values, work = rest
@@ -66,24 +68,22 @@ def _sliders(page: Page) -> list[Any]:
     name, noise, guidance, scale, tweak, solver, k, seed = _first(page)
     model = page.settings.model
     names = presets_for(model, faithful_preset(model), default_preset(model))
-    base = gr.Dropdown(
-        [(f"{one}: {PURPOSES[one]}" if one in PURPOSES else one, one) for one in names], value=name, label="Preset"
-    )
-    with gr.Row():
-        count = gr.Slider(1, page.settings.max_k, k, step=1, label="K, number of views", min_width=130)
-        start = gr.Number(seed, precision=0, label="Seed", min_width=90, elem_id="views-seed")
+    base = gr.Dropdown(names, value=name, label="Preset", info=PURPOSES.get(name), elem_id="views-preset")
+    count = gr.Slider(1, page.settings.max_k, k, step=1, label="K, number of views", elem_id="views-k")
     level = gr.Slider(0, 1, noise, step=0.01, label="Noise level", info="0 keeps the tweaked image, 1 forgets it")
     strength = gr.Slider(0, MOST_TWEAK, tweak, step=0.05, label="Shape tweak", info="1 as in the preset, 0 off")
+    pull = gr.Slider(1, 20, guidance, step=0.5, label="Guidance")
+    image = gr.Slider(0, 2, scale, step=0.05, label="Image scale")
     with gr.Row():
-        pull = gr.Slider(1, 20, guidance, step=0.5, label="Guidance", min_width=130)
-        image = gr.Slider(0, 2, scale, step=0.05, label="Image scale", min_width=130)
-    way = gr.Dropdown(list(SOLVERS), value=solver, label="Solver")
+        way = gr.Dropdown(list(SOLVERS), value=solver, label="Solver", min_width=140)
+        start = gr.Number(seed, precision=0, label="Seed", min_width=90, elem_id="views-seed")
 
-    def chosen(name: str) -> tuple[float, float, float, float, str]:
-        found = Recipe.of_preset(model, name, faithful_preset(model))
-        return found.noise_level, found.guidance, found.image_scale, found.tweak, found.solver
+    def chosen(name: str) -> list[Any]:
+        c = Recipe.of_preset(model, name, faithful_preset(model))
+        told = gr.update(info=PURPOSES.get(name))
+        return [told, c.noise_level, c.guidance, c.image_scale, c.tweak, c.solver]
 
-    base.input(chosen, base, [level, pull, image, strength, way], **LIGHT)
+    base.input(chosen, base, [base, level, pull, image, strength, way], **LIGHT)
     return [base, level, pull, image, strength, way, count, start]
 
 

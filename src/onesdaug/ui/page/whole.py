@@ -8,7 +8,7 @@ import gradio as gr
 
 from onesdaug.ui.page import Page, explore, fewshot, results, tune, views
 
-TABS = {"Views": views, "Explore": explore, "Few-shot": fewshot, "Tune": tune, "Results": results}
+TABS: dict[str, Any] = {"Views": views, "Explore": explore, "Few-shot": fewshot, "Tune": tune, "Results": results}
 _HEADER = (
     '<header class="top"><h1>onesdaug</h1><p>One-shot test-time augmentation: look at views, try them, tune them. '
     "Everything stays on this machine.</p></header>"
@@ -21,8 +21,10 @@ def build(page: Page) -> Any:
         gr.HTML(_HEADER)
         with gr.Tabs():
             for name, tab in TABS.items():
-                with gr.Tab(name, id=name):
-                    tab.build(page)
+                with gr.Tab(name, id=name) as opened:
+                    event = tab.build(page)
+                if event is not None:
+                    opened.select(**event)
 
         def leave(request: gr.Request) -> None:
             page.stops.end(request.session_hash)
