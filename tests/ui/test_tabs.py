@@ -165,7 +165,7 @@ def test_answers_are_those_of_the_head_on_averaged_features(
 
 def test_what_is_missing_of_a_task_is_said(tiny: Networks, photos: list[Path], work: Listener) -> None:
     photo = str(photos[0])
-    assert named(["cat ", "", ""], [[photo], [photo], None]) == {"cat": [photo], "class 2": [photo]}
+    assert named(["cat ", "", None], [[photo], [photo], None]) == {"cat": [photo], "class 2": [photo]}
     with pytest.raises(ConfigError, match="same name"):
         named(["cat", "cat"], [[photo], [photo]])
     for asked, reason in (

@@ -31,6 +31,8 @@ def serve(settings: UiSettings) -> None:
 
 def start(settings: UiSettings, folder: Path) -> tuple[Any, str]:
     """The page, served by a thread of its own, and its address; uploads and downloads lie in `folder`."""
+    # PyTorch's threads otherwise wait for each other in a loop, on the cores that the page is served from
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     networks = Networks(settings)  # first: they load while the page is put together
     os.environ.update(_SWITCHED_OFF)
     os.environ["GRADIO_TEMP_DIR"] = str(folder / "uploads")

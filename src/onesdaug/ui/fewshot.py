@@ -80,9 +80,9 @@ def checked(asked: Asked, most: int) -> None:
         raise ConfigError(f"{count} images are too many for one task here; the page takes up to {most}.")
 
 
-def named(names: Sequence[str], files: Sequence[Sequence[str] | None]) -> dict[str, list[str]]:
+def named(names: Sequence[str | None], files: Sequence[Sequence[str] | None]) -> dict[str, list[str]]:
     """The classes that were filled in; two of one name are a mistake."""
-    given = [(name.strip(), list(of or ())) for name, of in zip(names, files, strict=True)]
+    given = [((name or "").strip(), list(of or ())) for name, of in zip(names, files, strict=True)]
     found = {name or f"class {place + 1}": of for place, (name, of) in enumerate(given) if name or of}
     if len(found) < sum(bool(name or of) for name, of in given):
         raise ConfigError("Two classes have the same name; give each its own.")
@@ -223,7 +223,7 @@ def _shown(query: Query, labels: Sequence[str], opened: bool) -> str:
     more = html.strip(views, "small") + html.table(["Distance to", *labels], rows, nearest)
     asked = html.figure(query.pictures[0], query.name)
     body = (
-        f'<div class="answer">{asked}<div class="both">{"".join(bars)}</div></div>'
+        f'<div class="asked">{asked}<div class="both">{"".join(bars)}</div></div>'
         f"<details{' open' * opened}><summary>Its views, and how far they lie from the prototypes</summary>{more}"
         "</details>"
     )

@@ -98,4 +98,5 @@ def summary(found: DrawnViews) -> str:
     if not found.views:
         return ""
     each = sum(view.seconds for view in found.views) / len(found.views)
-    return f"{len(found.views)} views of {found.original.width} × {found.original.height} pixels, {each:.1f} s each."
+    count = f"{len(found.views)} view{'s' * (len(found.views) != 1)}"
+    return f"{count} of {found.original.width} × {found.original.height} pixels, {each:.1f} s each."

@@ -55,8 +55,11 @@ def build(page: Page) -> None:
     gr.on([one.change for one in given], lambda *given: _wish(*given).command, given, command, **LIGHT)
 
 
-def _wish(folder: str, encoder: str, sources: str, shots: str, k: float, minutes: float, candidates: float) -> Wish:
-    return Wish(folder, encoder.strip(), sources, shots, int(k), float(minutes), int(candidates))
+def _wish(*given: Any) -> Wish:
+    """Of the fields' values; an empty one has none."""
+    folder, encoder, sources, shots = ((word or "").strip() for word in given[:4])
+    k, minutes, candidates = given[4:]
+    return Wish(folder, encoder, sources, shots, int(k), float(minutes or 0), int(candidates))
 
 
 _WELCOME = html.welcome(

@@ -109,5 +109,5 @@ def _recipe(
     model = page.settings.model
     own = faithful_preset(model)
     return Recipe(
-        model, name, own, float(noise), float(guidance), float(scale), float(tweak), solver, int(k), int(seed)
+        model, name, own, float(noise), float(guidance), float(scale), float(tweak), solver, int(k), int(seed or 0)
     )
