@@ -1,16 +1,18 @@
 """The page in a real headless Chromium: `onesdaug ui` as a process of its own, and visitors as people are.
 
-Screenshots are left in .cache/ui (another folder by ONESDAUG_SHOTS); with ONESDAUG_SHOTS=docs, small copies of those
-that docs/ui.md shows are written there.
+Screenshots are left in .cache/ui. With ONESDAUG_UI_DOCS=1 small copies of those that docs/ui.md shows go there; the
+tests then draw as many views as people would.
 """
 
 from __future__ import annotations
 
+import http.client
 import importlib.util
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import zipfile
@@ -20,14 +22,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from onesdaug import ViewFolder
+from onesdaug.data.samples import sample_photographs
 from tests.conftest import make_image
-from tests.report import chromium
+from tests.report import chromium, example
 from tests.ui.driver import Visitor
 
 REPOSITORY = Path(__file__).parents[2]
-SHOTS = Path(os.environ.get("ONESDAUG_SHOTS") or REPOSITORY / ".cache" / "ui")
+SHOTS, DOCS = REPOSITORY / ".cache" / "ui", REPOSITORY / "docs"
+FOR_DOCS = bool(os.environ.get("ONESDAUG_UI_DOCS"))
 PHONE = 390
 
 if importlib.util.find_spec("gradio") is None:
@@ -59,10 +64,15 @@ def browser() -> Iterator[chromium.Browser]:
 
 
 @pytest.fixture(scope="module")
-def served(browser: chromium.Browser) -> Iterator[Served]:
-    """No configuration but where not to open a window; the address is what it says."""
+def served(browser: chromium.Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """No configuration but a short report and no window; the address is what it says."""
+    results = tmp_path_factory.mktemp("results")
+    example.pope().save(results)
     command = [sys.executable, "-c", "from onesdaug.cli import main; main()", "ui", "--no-browser", "--port", "0"]
-    process = subprocess.Popen(command, cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+    command += ["--results", str(results)]
+    kept = tmp_path_factory.mktemp("kept")
+    environment = {**os.environ, "TMPDIR": str(kept)}
+    process = subprocess.Popen(command, cwd=REPOSITORY, env=environment, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     told = ""
     while not (found := re.search(r"http://127\.0\.0\.1:\d+/", told)):
@@ -73,6 +83,7 @@ def served(browser: chromium.Browser) -> Iterator[Served]:
     yield Served(found[0], process)
     process.terminate()
     process.wait(20)
+    assert not list(kept.glob("onesdaug-ui-*"))  # nothing that visitors gave is left
 
 
 @pytest.fixture
@@ -92,6 +103,10 @@ def visit(browser: chromium.Browser, served: Served) -> Iterator[object]:
 
 def shoot(visitor: Visitor, name: str) -> None:
     visitor.screenshot(SHOTS / f"{name}.png")
+    if FOR_DOCS and f"ui-{name}.webp" in (DOCS / "ui.md").read_text(encoding="utf-8"):
+        with Image.open(SHOTS / f"{name}.png") as shot:
+            shot.thumbnail((900, 4000), Image.Resampling.LANCZOS)
+            shot.save(DOCS / f"ui-{name}.webp", quality=82, method=6)
 
 
 def pick_sample(visitor: Visitor, tab: str, place: int) -> None:
@@ -114,7 +129,16 @@ def test_the_first_view_comes_soon(served: Served, visit: Any) -> None:
     spent = served.cpu_seconds
     drawn(visitor, 3)
     shoot(visitor, "views")
+    print(f"{spent:.1f} s of computing from the command to the first view")
     assert spent < 20
+
+
+def test_nobody_else_is_answered(served: Served) -> None:
+    """Another site whose name leads to this machine would act for the visitor."""
+    for host, status in (("127.0.0.1", 200), ("evil.example", 400)):
+        connection = http.client.HTTPConnection("127.0.0.1", int(served.address.rsplit(":", 1)[1].strip("/")))
+        connection.request("GET", "/", headers={"Host": host})
+        assert connection.getresponse().status == status
 
 
 def test_upload_views_download(visit: Any, tmp_path: Path) -> None:
@@ -168,14 +192,15 @@ def test_few_shot_from_files_to_answers(visit: Any) -> None:
     visitor.until("document.querySelector('#fewshot-status').innerText.includes('Name two classes or more')")
     visitor.click("#fewshot-example")
     visitor.until("document.querySelectorAll('.strip.small img').length === 6")
-    visitor.fill("#fewshot-k input[type=number]", 1)
+    k = 3 if FOR_DOCS else 1
+    visitor.fill("#fewshot-k input[type=number]", k)
     visitor.click("#fewshot-start")
     visitor.until("!!document.querySelector('#fewshot-map svg')", 120)
     told = visitor.text("#fewshot-shown")
     for name in ("cat", "cup", "rocket"):
         assert f"Without views: {name}" in told and f"With views: {name}" in told and f"{name}-query.png" in told
-    assert visitor.js("document.querySelectorAll('#fewshot-shown table td').length") == 3 * 2 * 3
-    assert visitor.js("document.querySelectorAll('#fewshot-map svg title').length") > 3 + 2 * 6
+    assert visitor.js("document.querySelectorAll('#fewshot-shown table td').length") == 3 * (1 + k) * 3
+    assert visitor.js("document.querySelectorAll('#fewshot-map svg title').length") > 3 + (1 + k) * 6
     shoot(visitor, "fewshot")
 
 
@@ -183,6 +208,7 @@ def test_explore_draws_the_figure_and_the_plot(visit: Any) -> None:
     visitor = visit(scheme="dark")
     visitor.open_tab("Explore")
     pick_sample(visitor, "explore", 3)
+    visitor.fill("#explore-k input[type=number]", 3 if FOR_DOCS else 2)
     visitor.click("#explore-start")
     visitor.until("!!document.querySelector('#explore-plot svg')", 180)
     assert visitor.js("document.querySelectorAll('#explore-shown img').length") == 14
@@ -210,14 +236,23 @@ def test_long_work_is_cancelled_and_another_visitor_is_not(visit: Any, tmp_path:
     shoot(second, "views-phone")
 
 
-def test_tuning_is_watched_to_its_sentence(visit: Any, tmp_path: Path) -> None:
-    for label in range(4):
-        for number in range(4):
-            (tmp_path / "photos" / f"c{label}").mkdir(parents=True, exist_ok=True)
-            make_image(10 * label + number, (40, 40)).save(tmp_path / "photos" / f"c{label}" / f"{number}.png")
+@pytest.fixture
+def class_folders() -> Iterator[Path]:
+    """Parts of the sample photographs, a folder for each; where they lie is seen on a screenshot."""
+    with tempfile.TemporaryDirectory(prefix="photos-") as folder:
+        for name, photo in sample_photographs().items():
+            (Path(folder) / name).mkdir()
+            for number in range(4):
+                left, top = (number % 2) * photo.width // 3, (number // 2) * photo.height // 3
+                part = photo.crop((left, top, left + photo.width * 2 // 3, top + photo.height * 2 // 3))
+                part.resize((96, 96)).save(Path(folder) / name / f"{number}.png")
+        yield Path(folder)
+
+
+def test_tuning_is_watched_to_its_sentence(visit: Any, class_folders: Path) -> None:
     visitor = visit()
     visitor.open_tab("Tune")
-    visitor.fill("#tune-folder textarea, #tune-folder input", tmp_path / "photos")
+    visitor.fill("#tune-folder textarea, #tune-folder input", class_folders)
     visitor.fill("#tune-sources textarea, #tune-sources input", "shape,crop-flip")
     visitor.fill("#tune-shots textarea, #tune-shots input", "1")
     visitor.until("document.querySelector('#tune-command').innerText.includes('--sources shape,crop-flip')")

@@ -20,6 +20,7 @@ from onesdaug.analysis.faithfulness import cosines, view_diversities
 from onesdaug.augment.config import preset
 from onesdaug.augment.operator import Row
 from onesdaug.cli import app
+from onesdaug.common.progress import Progress, watched
 from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import ConfigError, DataError, ImageError
 from onesdaug.fewshot.heads import trained_head
@@ -33,6 +34,7 @@ from onesdaug.ui.results import framed, report
 from onesdaug.ui.settings import UiSettings
 from onesdaug.ui.tuning import Seen, Wish, shown_answer, shown_trials, tuned
 from onesdaug.ui.views import draw_views
+from onesdaug.ui.work import Cancelled
 from tests.conftest import make_image
 from tests.report import example
 from tests.ui.conftest import TINY, Listener
@@ -76,7 +78,9 @@ def test_limits_hold_whatever_a_slider_says(
 def test_samples_are_there_for_those_who_have_no_photograph(tmp_path: Path) -> None:
     pytest.importorskip("skimage")
     assert [file.stem for file in sample_files(tmp_path / "s")] == ["astronaut", "chelsea", "coffee", "rocket"]
+    whole = [file.read_bytes() for file in sample_files(tmp_path / "s")]
     task = sample_task(tmp_path / "s")
+    assert [file.read_bytes() for file in sample_files(tmp_path / "s")] == whole
     assert list(task) == ["cat", "cup", "rocket"]
     for files in task.values():
         with Image.open(files[0]) as support, Image.open(files[1]) as query:
@@ -105,6 +109,22 @@ def test_two_at_once_get_what_they_get_alone(tiny: Networks, photos: list[Path],
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(draw, range(4))) == alone
     assert len({one[1] for one in alone}) == 4
+
+
+def test_cancelled_drawing_leaves_the_turn_to_others(tiny: Networks, photos: list[Path], tmp_path: Path) -> None:
+    recipe = replace(Recipe.of_preset(TINY, "paper", "paper"), k=4)
+    steps: list[float] = []
+
+    def cancel(loop: Progress) -> None:
+        steps.append(loop.begun)
+        if len(steps) == 5:
+            raise Cancelled
+
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(Cancelled), watched(cancel):
+        draw_views(tiny, recipe, str(photos[0]), tmp_path, Listener())
+    assert 0 < steps[-1] < 4 and sorted(tmp_path.iterdir()) == before  # in the middle, and nothing is left
+    assert len(draw_views(tiny, recipe, str(photos[0]), tmp_path, Listener()).views) == 4
 
 
 # -- explore ----------------------------------------------------------------------------------------------------------

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import socket
 import sys
+import webbrowser
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 from onesdaug.common.progress import log
 from onesdaug.errors import ConfigError, how_to_install
@@ -17,20 +20,28 @@ HOST = "127.0.0.1"  # the page reads folders of this machine: nobody else's page
 _SWITCHED_OFF = {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_DISABLE_TELEMETRY": "1"}
 
 
+class Served(NamedTuple):
+    """A page that is served by threads of its own."""
+
+    blocks: Any
+    address: str
+    networks: Networks
+
+
 def serve(settings: UiSettings) -> None:
-    """Serve the page until Ctrl-C."""
+    """Serve the page until Ctrl-C or SIGTERM; then nothing that visitors gave is left on this machine."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with TemporaryDirectory(prefix="onesdaug-ui-") as folder:
-        page, address = start(settings, Path(folder))
-        log.info(f"{address} (Ctrl-C ends it)")
+        page = start(settings, Path(folder))
+        log.info(f"{page.address} (Ctrl-C ends it)")
         if settings.browser and _has_screen():
-            import webbrowser
+            webbrowser.open(page.address)
+        page.networks.loaded()  # what cannot be loaded ends the command, not only what visitors ask for
+        page.blocks.block_thread()
 
-            webbrowser.open(address)
-        page.block_thread()
 
-
-def start(settings: UiSettings, folder: Path) -> tuple[Any, str]:
-    """The page, served by a thread of its own, and its address; uploads and downloads lie in `folder`."""
+def start(settings: UiSettings, folder: Path) -> Served:
+    """The page under its address; uploads and downloads lie in `folder`."""
     # PyTorch's threads otherwise wait for each other in a loop, on the cores that the page is served from
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     networks = Networks(settings)  # first: they load while the page is put together
@@ -38,6 +49,8 @@ def start(settings: UiSettings, folder: Path) -> tuple[Any, str]:
     os.environ["GRADIO_TEMP_DIR"] = str(folder / "uploads")
     try:
         import gradio  # noqa: F401
+        from starlette.middleware import Middleware
+        from starlette.middleware.trustedhost import TrustedHostMiddleware
     except ImportError:
         raise ConfigError(f"the page needs Gradio: {how_to_install('ui')}") from None
     from onesdaug.ui import html
@@ -55,16 +68,16 @@ def start(settings: UiSettings, folder: Path) -> tuple[Any, str]:
         footer_links=[],
         run_history=False,
         max_file_size=settings.max_megabytes * 10**6,
+        # a page of another name that leads here is somebody else's, who must not act for the visitor
+        app_kwargs={"middleware": [Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])]},
         theme=theme(),
         css=html.style(),
     )
-    return blocks, address
+    return Served(blocks, address, networks)
 
 
 def _free_port(port: int) -> int:
     """This one, or the next that nobody listens on; 0: any."""
-    import socket
-
     for wanted in range(port, min(port + 100, 65536)) if port else (0,):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -67,10 +67,12 @@ def sample_task(folder: Path) -> dict[str, tuple[Path, Path]]:
 
     whole = {file.stem: file for file in sample_files(folder)}
     made: dict[str, tuple[Path, Path]] = {}
+    parts = folder / "parts"
+    parts.mkdir(parents=True, exist_ok=True)
     for name, (photo, *boxes) in _PARTS.items():
         if photo not in whole:
             return {}
-        files = folder / f"{name}.png", folder / f"{name}-query.png"
+        files = parts / f"{name}.png", parts / f"{name}-query.png"
         with Image.open(whole[photo]) as image:
             for file, box in zip(files, boxes, strict=True):
                 image.convert("RGB").crop(box).save(file)

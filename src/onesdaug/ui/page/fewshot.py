@@ -30,8 +30,9 @@ def build(page: Page) -> None:
             names, files = _classes(page)
             queries = drop("Queries: images to classify", file_count="multiple", elem_id="queries")
             _thumbnails(page, queries)
+        with gr.Column(elem_classes="settings"):
             k = gr.Slider(1, most, min(3, most), step=1, label="K, views of each image", elem_id="fewshot-k")
-            weight = gr.Slider(0, 1, 0.5, step=0.05, label="Weight of the original beside its views")
+            weight = gr.Slider(0, 1, 0.5, step=0.05, label="Weight of the original")
         with gr.Column(elem_classes="made"):
             by = controls("Classify", TAB)
             shown = gr.HTML(_WELCOME, elem_id="fewshot-shown")
