@@ -63,7 +63,7 @@ def sample_files(folder: Path) -> list[Path]:
 
 def sample_task(folder: Path) -> dict[str, tuple[Path, Path]]:
     """A few-shot task of the samples: for each class two parts of its photograph, to learn from and to ask about."""
-    from PIL import Image
+    from onesdaug.data.images import load_image
 
     whole = {file.stem: file for file in sample_files(folder)}
     made: dict[str, tuple[Path, Path]] = {}
@@ -73,8 +73,8 @@ def sample_task(folder: Path) -> dict[str, tuple[Path, Path]]:
         if photo not in whole:
             return {}
         files = parts / f"{name}.png", parts / f"{name}-query.png"
-        with Image.open(whole[photo]) as image:
-            for file, box in zip(files, boxes, strict=True):
-                image.convert("RGB").crop(box).save(file)
+        image = load_image(whole[photo])
+        for file, box in zip(files, boxes, strict=True):
+            image.crop(box).save(file)
         made[name] = files
     return made
