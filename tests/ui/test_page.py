@@ -253,9 +253,11 @@ def test_tuning_is_watched_to_its_sentence(visit: Any, class_folders: Path) -> N
     visitor = visit()
     visitor.open_tab("Tune")
     visitor.fill("#tune-folder textarea, #tune-folder input", class_folders)
-    visitor.fill("#tune-sources textarea, #tune-sources input", "shape,crop-flip")
+    sources = "pocket,shape,crop-flip" if FOR_DOCS else "shape,crop-flip"
+    visitor.fill("#tune-sources textarea, #tune-sources input", sources)
+    visitor.fill("#tune-minutes input", 1)
     visitor.fill("#tune-shots textarea, #tune-shots input", "1")
-    visitor.until("document.querySelector('#tune-command').innerText.includes('--sources shape,crop-flip')")
+    visitor.until(f"document.querySelector('#tune-command').innerText.includes('--sources {sources}')")
     visitor.click("#tune-start")
     visitor.until("document.querySelector('#tune-answer').innerText.includes('1-shot: ')", 120)
     visitor.until("document.querySelector('#tune-files').innerText.includes('tuned')")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +26,7 @@ from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import ConfigError, DataError, ImageError
 from onesdaug.fewshot.heads import trained_head
 from onesdaug.ui import html
+from onesdaug.ui.app import _free_port, start
 from onesdaug.ui.explore import explore, figures, shown_figure, shown_spots
 from onesdaug.ui.fewshot import Asked, answer, named, shown_answers, shown_map
 from onesdaug.ui.networks import Networks
@@ -260,8 +262,24 @@ def test_the_report_is_read_or_drawn(tmp_path: Path) -> None:
 
 
 def test_the_built_in_backbone_is_the_repositorys() -> None:
-    here, there = Path("artifacts/fewshot/mini-protonet-convnet"), Path("src/onesdaug/weights/protonet-convnet")
+    root = Path(__file__).parents[2]
+    here = root / "artifacts" / "fewshot" / "mini-protonet-convnet"
+    there = root / "src" / "onesdaug" / "weights" / "protonet-convnet"
     assert {f.name: f.read_bytes() for f in here.iterdir()} == {f.name: f.read_bytes() for f in there.iterdir()}
     assert load_encoder("protonet-convnet").fingerprint == load_encoder(here).fingerprint
     head: Any = trained_head("protonet-convnet")
     assert (head.metric, head.temperature) == ("cosine", 0.0625) and trained_head("convnet") is None
+
+
+def test_without_gradio_the_command_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("onesdaug.ui.app.find_spec", lambda name: None)
+    with pytest.raises(ConfigError, match=r"the page needs Gradio: pip install '.\[ui\]'"):
+        start(UiSettings(), tmp_path)
+
+
+def test_a_port_that_is_taken_is_passed_over() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        assert port < _free_port(port) < port + 100

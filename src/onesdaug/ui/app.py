@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import webbrowser
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -42,17 +43,16 @@ def serve(settings: UiSettings) -> None:
 
 def start(settings: UiSettings, folder: Path) -> Served:
     """The page under its address; uploads and downloads lie in `folder`."""
+    if find_spec("gradio") is None:
+        raise ConfigError(f"the page needs Gradio: {how_to_install('ui')}")
     # PyTorch's threads otherwise wait for each other in a loop, on the cores that the page is served from
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     networks = Networks(settings)  # first: they load while the page is put together
     os.environ.update(_SWITCHED_OFF)
     os.environ["GRADIO_TEMP_DIR"] = str(folder / "uploads")
-    try:
-        import gradio  # noqa: F401
-        from starlette.middleware import Middleware
-        from starlette.middleware.trustedhost import TrustedHostMiddleware
-    except ImportError:
-        raise ConfigError(f"the page needs Gradio: {how_to_install('ui')}") from None
+    from starlette.middleware import Middleware
+    from starlette.middleware.trustedhost import TrustedHostMiddleware
+
     from onesdaug.ui import html
     from onesdaug.ui.page import Page
     from onesdaug.ui.page.theme import theme

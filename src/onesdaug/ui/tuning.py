@@ -90,7 +90,8 @@ def tuned(networks: Networks, wish: Wish, folder: Path, work: Work[Seen]) -> See
     def progress(loop: Progress) -> None:
         """The time is what ends it, so the bar shows the time."""
         share = min(0.97, (time.monotonic() - began) / whole)
-        work.tell(share, f"{loop.doing or loop.what}, {time.monotonic() - began:.0f} of about {whole:.0f} s")
+        doing = loop.doing or loop.what
+        work.tell(share, f"{doing[:1].upper()}{doing[1:]}, {time.monotonic() - began:.0f} of about {whole:.0f} s")
 
     work.tell(None, "Loading the images and the networks")
     device = pick_device(networks.settings.device)
