@@ -46,6 +46,7 @@ class Served:
 
     address: str
     process: subprocess.Popen[str]
+    until_first_view: float = 0.0  # seconds of computing since its start
 
     @property
     def cpu_seconds(self) -> float:
@@ -80,7 +81,9 @@ def served(browser: chromium.Browser, tmp_path_factory: pytest.TempPathFactory) 
         assert line, told
         told += line
     threading.Thread(target=process.stderr.read, daemon=True).start()  # a full pipe would stop it
-    yield Served(found[0], process)
+    page = Served(found[0], process)
+    first_view(browser, page)
+    yield page
     process.terminate()
     process.wait(20)
     assert not list(kept.glob("onesdaug-ui-*"))  # nothing that visitors gave is left
@@ -97,8 +100,12 @@ def visit(browser: chromium.Browser, served: Served) -> Iterator[object]:
 
     yield enter
     for visitor in visitors:
-        assert visitor.elsewhere == [] and visitor.errors == []
-        visitor.tab.call("Page.close")
+        leave(visitor)
+
+
+def leave(visitor: Visitor) -> None:
+    assert visitor.elsewhere == [] and visitor.errors == []
+    visitor.tab.call("Page.close")
 
 
 def shoot(visitor: Visitor, name: str) -> None:
@@ -120,17 +127,21 @@ def drawn(visitor: Visitor, views: int) -> None:
     visitor.until("!document.querySelector('#views-start').disabled")
 
 
-def test_the_first_view_comes_soon(served: Served, visit: Any) -> None:
-    """This one comes first: it measures from the command to the first view on the page."""
-    visitor = visit()
+def first_view(browser: chromium.Browser, served: Served) -> None:
+    """The first visitor's first picture, as soon as the page is there."""
+    visitor = Visitor(browser, served.address)
     pick_sample(visitor, "views", 2)
     visitor.click("#views-start")
     visitor.until("document.querySelectorAll('#views-shown img').length >= 4", 120)
-    spent = served.cpu_seconds
+    served.until_first_view = served.cpu_seconds
     drawn(visitor, 3)
     shoot(visitor, "views")
-    print(f"{spent:.1f} s of computing from the command to the first view")
-    assert spent < 20
+    leave(visitor)
+
+
+def test_the_first_view_comes_soon(served: Served) -> None:
+    print(f"{served.until_first_view:.1f} s of computing from the command to the first view")
+    assert served.until_first_view < 20
 
 
 def test_nobody_else_is_answered(served: Served) -> None:
@@ -204,14 +215,16 @@ def test_few_shot_from_files_to_answers(visit: Any) -> None:
     shoot(visitor, "fewshot")
 
 
-def test_explore_draws_the_figure_and_the_plot(visit: Any) -> None:
+def test_explore_draws_the_figure(visit: Any) -> None:
+    """Without the plot, which takes more views, unless the screenshot is to show it."""
     visitor = visit(scheme="dark")
     visitor.open_tab("Explore")
     pick_sample(visitor, "explore", 3)
-    visitor.fill("#explore-k input[type=number]", 3 if FOR_DOCS else 2)
+    visitor.fill("#explore-k input[type=number]", 3 if FOR_DOCS else 1)
     visitor.click("#explore-start")
-    visitor.until("!!document.querySelector('#explore-plot svg')", 180)
-    assert visitor.js("document.querySelectorAll('#explore-shown img').length") == 14
+    visitor.until("document.querySelectorAll('#explore-shown img').length === 14", 180)
+    visitor.until("!document.querySelector('#explore-start').disabled", 60)
+    assert visitor.js("document.querySelectorAll('#explore-plot svg').length") == (1 if FOR_DOCS else 0)
     assert visitor.js("getComputedStyle(document.querySelector('.card')).backgroundColor") == "rgb(26, 27, 30)"
     shoot(visitor, "explore-dark")
 
