@@ -23,7 +23,7 @@ lint: $(STAMP)
 test: lint
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 --dist worksteal
 
-# a headless Chromium for tests/report/test_browser.py, where none is installed (node >= 20.11)
+# a headless Chromium for tests/report/test_browser.py and tests/ui/test_page.py, where none is installed (node >= 20.11)
 browser:
 	npm install --no-audit --no-fund --prefix .cache/browser @sparticuz/chromium
 

@@ -26,6 +26,9 @@ def expected(package: str) -> dict[str, int]:
         files += [
             home / "report" / "templates" / "page.html",
             home / "report" / "style.css",
+            home / "ui" / "page.css",
+            home / "weights" / "protonet-convnet" / "card.json",
+            home / "weights" / "protonet-convnet" / "model.safetensors",
             home / "studies" / "main.toml",
             home / "studies" / "demo.toml",
             home / "py.typed",

@@ -13,7 +13,7 @@ from torch import Tensor
 from benchmarks import faithfulness as benchmark
 from benchmarks.faithfulness import curve
 from onesdaug import AugmentConfig, Augmenter
-from onesdaug.analysis.faithfulness import agreements, cosines, diversities, measure
+from onesdaug.analysis.faithfulness import agreements, cosines, diversities, measure, view_diversities
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import ConfigError, DataError
 from tests.augment.test_operator import Counting
@@ -59,6 +59,12 @@ def test_cosine_to_the_original() -> None:
     originals = torch.tensor([[2.0, 0], [0, 3]])
     views = torch.tensor([[[5.0, 0], [1, 1]], [[4, 0], [0, -1]]])
     assert torch.allclose(cosines(originals, views), torch.tensor([[1, ROOT_HALF], [0, -1]], dtype=torch.float64))
+
+
+def test_the_diversity_of_a_view_is_its_mean_distance_to_the_others() -> None:
+    views = torch.tensor([[[2.0, 0], [0, 1], [3, 0]]])
+    assert torch.allclose(view_diversities(views), torch.tensor([[0.5, 1.0, 0.5]]).double())
+    assert torch.allclose(diversities(views), torch.tensor([2 / 3]).double())
 
 
 def test_diversity_is_the_mean_over_pairs() -> None:

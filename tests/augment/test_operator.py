@@ -16,7 +16,7 @@ from onesdaug.augment.config import PRESETS, preset
 from onesdaug.augment.operator import Row, default_preset, faithful_preset
 from onesdaug.augment.shape import warp
 from onesdaug.common.registry import GENERATORS
-from onesdaug.data.pixels import to_tensor
+from onesdaug.data.pixels import to_pil, to_tensor
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
 from tests.conftest import make_image
@@ -227,6 +227,25 @@ def test_run_reports_what_was_done(aug: Augmenter) -> None:
     replay = warp(canvas, [view.psi], aspects=[40 / 24])[0]
     small = to_tensor(view.tweaked.resize((32, 32), Image.Resampling.BICUBIC))
     assert (replay - small).abs().mean() < 0.02
+
+
+def test_the_noised_stage_is_what_the_denoiser_starts_from() -> None:
+    class Seeing(Counting):
+        first = None
+
+        def predict(self, z, t, tokens, image_scale) -> torch.Tensor:
+            self.first = z if self.first is None else self.first
+            return super().predict(z, t, tokens, image_scale)
+
+    generator, rows = Seeing(), [Row(make_image(0, (8, 8)), k) for k in (1, 2)]
+    aug = Augmenter(generator, AugmentConfig(guidance=1.0, steps=4))
+    views = aug.run(rows, tweaked=True, noised=True)
+    for view, z in zip(views, generator.first, strict=True):
+        assert np.array_equal(np.asarray(view.noised), to_pil(generator.decode(z[None]))[0])
+        assert not np.array_equal(np.asarray(view.noised), np.asarray(view.tweaked))
+    plain = aug.run(rows)
+    assert [view.noised for view in plain] == [None, None]
+    assert [view.image.tobytes() for view in plain] == [view.image.tobytes() for view in views]
 
 
 def test_presets_are_the_papers() -> None:

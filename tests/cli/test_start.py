@@ -18,7 +18,15 @@ def cpu_seconds(*command: str) -> float:
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--help"], ["augment", "--help"], ["pope", "--help"], ["study", "--help"], ["serve", "--help"], ["--version"]],
+    [
+        ["--help"],
+        ["augment", "--help"],
+        ["pope", "--help"],
+        ["study", "--help"],
+        ["serve", "--help"],
+        ["ui", "--help"],
+        ["--version"],
+    ],
 )
 def test_help_takes_less_than_half_a_second_of_cpu(arguments: list[str]) -> None:
     command = ["-c", "from onesdaug.cli import main; main()", *arguments]
@@ -28,7 +36,8 @@ def test_help_takes_less_than_half_a_second_of_cpu(arguments: list[str]) -> None
 @pytest.mark.parametrize("statement", ["import onesdaug", "import onesdaug.cli"])
 def test_import_loads_nothing_heavy(statement: str) -> None:
     heavy = (
-        "{'torch', 'diffusers', 'transformers', 'kornia', 'numpy', 'PIL', 'pydantic', 'matplotlib', 'ray', 'fastapi'}"
+        "{'torch', 'diffusers', 'transformers', 'kornia', 'numpy', 'PIL', 'pydantic', 'matplotlib', 'ray', 'fastapi', "
+        "'gradio'}"
     )
     code = f"{statement}; import sys; found = {heavy} & set(sys.modules); assert not found, found"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import sys
+import threading
 import time
 
 import pytest
 
 from onesdaug.common import progress as channel
-from onesdaug.common.progress import log, partly, printable, progress, shown, track
+from onesdaug.common.progress import Progress, log, partly, printable, progress, shown, track, watched
 
 
 @pytest.fixture
@@ -145,3 +146,38 @@ def test_a_service_does_not_say_that_it_still_works(
     with shown(talking=False):
         time.sleep(0.1)
     assert capsys.readouterr().err == ""
+
+
+def test_who_watches_is_told_of_their_own_loops_and_may_end_them(capsys: pytest.CaptureFixture[str]) -> None:
+    told: dict[str, list[float]] = {"a": [], "b": []}
+    both = threading.Barrier(2)
+
+    def work(name: str, total: int) -> None:
+        def tell(loop: Progress) -> None:
+            told[name].append((loop.done + loop.begun) / loop.total)
+
+        with watched(tell), progress(total, "views", parts=1) as bar:
+            both.wait()
+            for _ in range(total):
+                partly(0.5)
+                bar.advance()
+                both.wait()
+
+    with shown(talking=False):
+        threads = [threading.Thread(target=work, args=pair) for pair in (("a", 2), ("b", 2))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert told == {"a": [0.25, 0.5, 0.75, 1.0], "b": [0.25, 0.5, 0.75, 1.0]}
+    assert capsys.readouterr().err == ""
+
+    def enough(loop: Progress) -> None:
+        if loop.done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), watched(enough):
+        for place in track([0, 1, 2, 3], "things"):
+            assert place < 2
+    with progress(1, "things") as bar:  # afterwards nobody is told
+        bar.advance()

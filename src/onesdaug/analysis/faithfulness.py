@@ -31,15 +31,20 @@ def cosines(originals: Tensor, views: Tensor) -> Tensor:
 
 
 def diversities(views: Tensor) -> Tensor:
-    """Mean of 1 - cos over the K(K-1)/2 pairs of views: (N, K, d) -> (N,).
+    """Mean of 1 - cos over the K(K-1)/2 pairs of views: (N, K, d) -> (N,)."""
+    return view_diversities(views).mean(1)
 
-    For unit vectors ||Σ v||² = K + 2·Σ cos, so that no pair has to be looked at.
+
+def view_diversities(views: Tensor) -> Tensor:
+    """Mean of 1 - cos of each view to the others of its image: (N, K, d) -> (N, K).
+
+    For unit vectors v·Σ = 1 + Σ cos over the others, so that no pair has to be looked at.
     """
     k = views.shape[1]
     if k < 2:
         raise ConfigError("diversity needs at least two views of each image")
-    total = F.normalize(views.double(), dim=-1).sum(1)
-    return 1 - (total.square().sum(-1) - k) / (k * (k - 1))
+    unit = F.normalize(views.double(), dim=-1)
+    return 1 - ((unit * unit.sum(1, keepdim=True)).sum(-1) - 1) / (k - 1)
 
 
 def agreements(originals: Tensor, rows: Tensor, labels: Tensor) -> Tensor:

@@ -30,7 +30,7 @@ class SourceAugmenter(Augmenter):
         about = json.dumps([source.describe(), code_mark(source.code)], sort_keys=True)
         self.fingerprint = f"{name}-{hashlib.blake2b(about.encode(), digest_size=6).hexdigest()}"
 
-    def run(self, rows: Sequence[Row], tweaked: bool = False) -> list[View]:
+    def run(self, rows: Sequence[Row], tweaked: bool = False, noised: bool = False) -> list[View]:
         """Each image once, with as many views as any of its rows asks for."""
         known: dict[tuple[int, Seed], list[Image.Image]] = {}
         found = []

@@ -53,6 +53,7 @@ class View:
     steps_run: int
     seconds: float
     peak_memory_mb: float
+    noised: Image.Image | None = None
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class PendingBatch:
         self.psis = drawn.psis
         self._event: torch.cuda.Event | None = None
         parts = [*drawn.squares.parts, *(drawn.canvases.parts if canvases else ())]
+        parts += drawn.noised.parts if drawn.noised else []
         flag = [] if drawn.finite is None else [drawn.finite]
         home = {id(part): _home(part) for part in (*parts, *flag)}
         if parts[0].is_cuda:
@@ -109,6 +111,7 @@ class PendingBatch:
         self.squares = drawn.squares.each(lambda part, _: home[id(part)])
         # the tweaked canvases are large; they come only where something of them is shown
         self.canvases = drawn.canvases.each(lambda part, _: home[id(part)]) if canvases else drawn.canvases
+        self.noised = drawn.noised and drawn.noised.each(lambda part, _: home[id(part)])
 
     def wait(self) -> None:
         """Until everything is there; a result that is not finite is an error."""
@@ -130,6 +133,7 @@ def finish(
 ) -> list[View]:
     """The views as pictures of their images' sizes; `cost` is one view's seconds and the peak memory."""
     squares, tweaks, psis = made.squares.split(), made.canvases.split(), made.psis
+    noised = made.noised.split() if made.noised else None
 
     def view(i: int) -> View:
         row, geo = batch.rows[i], batch.geos[batch.tasks[i].image]
@@ -143,6 +147,7 @@ def finish(
             steps_run=len(table) if table is not None else 0,
             seconds=cost[0],
             peak_memory_mb=cost[1],
+            noised=_picture(from_square(noised[i], tweaks[i], geo), geo) if noised else None,
         )
 
     return _each(view, range(len(batch.rows)), threads)

@@ -167,9 +167,9 @@ class Augmenter(ViewSource):
     def describe(self) -> dict[str, Any]:
         return {"config": self.config.model_dump(mode="json"), "generator": self.fingerprint}
 
-    def run(self, rows: Sequence[Row], tweaked: bool = False) -> list[View]:
-        """One view per row, in order; `tweaked` also returns T(x). Mixed images share batches."""
-        make = partial(self._run_chunk, tweaked=tweaked, memo=Memo())
+    def run(self, rows: Sequence[Row], tweaked: bool = False, noised: bool = False) -> list[View]:
+        """One view per row, in order; also T(x) `tweaked` and Noi(T(x)) `noised`. Mixed images share batches."""
+        make = partial(self._run_chunk, tweaked=tweaked, noised=noised, memo=Memo())
         largest = max((row.image.width * row.image.height for row in rows), default=0)
         return [view for chunk in self._chunks(list(rows), make, largest) for view in chunk]
 
@@ -251,7 +251,7 @@ class Augmenter(ViewSource):
         """Of the device since the last reset, with what recorded batches keep; on a CPU of the process."""
         return peak_memory_mb(self.device, self.stages.engine.held_mb)
 
-    def _run_chunk(self, rows: list[Row], tweaked: bool, memo: Memo) -> list[View]:
+    def _run_chunk(self, rows: list[Row], tweaked: bool, noised: bool, memo: Memo) -> list[View]:
         """May run in several threads at once: only the device's queue is filled one batch at a time."""
         started, threads = time.perf_counter(), self.overlap > 1
         batch = prepare(rows, self.side, self.config, threads)
@@ -259,7 +259,7 @@ class Augmenter(ViewSource):
         def launch() -> PendingBatch:
             reset_peak_memory(self.device)
             memo.names = batch.names
-            drawn = self.stages.draw(batch.canvases, batch.geos, batch.tasks, self.batch_size, memo)
+            drawn = self.stages.draw(batch.canvases, batch.geos, batch.tasks, self.batch_size, memo, noised)
             return PendingBatch(drawn, canvases=tweaked or self.config.fit == "crop")
 
         made = launcher(self.device).submit(launch).result() if threads else launch()

@@ -39,6 +39,7 @@ class Drawn:
     canvases: Pictures
     psis: np.ndarray | None  # rows of `ShapeTweak.draw`
     finite: torch.Tensor | None = None  # whether all of the generator's numbers are; still on the device
+    noised: Pictures | None = None  # Dec(Noi(T(x))), where it is to be looked at
 
 
 class Memo:
@@ -116,11 +117,12 @@ class Stages:
         tasks: Sequence[RowTask],
         batch_size: int = 0,
         memo: Memo | None = None,
+        noised: bool = False,
     ) -> Drawn:
         """Stages 1 to 3 for one batch of tasks over images with these canvases; `check_finite` is the caller's.
 
         Where shapes are fixed the batch is filled up to `batch_size`. `memo` keeps the tokens of images whose views
-        go on in the next batch of the same call.
+        go on in the next batch of the same call. `noised` decodes what the denoiser starts from, for looking at.
         """
         canvases = canvases.to(self.device)
         images = np.array([task.image for task in tasks])
@@ -130,13 +132,14 @@ class Stages:
             return Drawn(squares, tweaks, psis)
         rows = self.engine.rows(len(tasks), batch_size)
         z = self._noised(self.generator, self.table, pad(squares.dense(), rows), tasks, rows)
+        seen = Pictures.of(self.generator.decode(z[: len(tasks)]).float()) if noised else None
         positive, negative, scale = self._tokens(self.generator, canvases, geos, tasks, images, rows, memo)
         streams = _streams(tasks, "solver") if self.table.s.any() else []  # most solvers add no noise
         step_noise = [self._normal(streams, z.shape[1:], rows) for _ in range(int((self.table.s > 0).sum()))]
         condition = [positive, scale] if negative is None else [positive, scale, negative]
         out = self.engine.run("denoise", self._denoised, z, *(pad(part, rows) for part in condition), *step_noise)
         out = out[: len(tasks)]
-        return Drawn(Pictures.of(out), tweaks, psis, torch.isfinite(out).all())
+        return Drawn(Pictures.of(out), tweaks, psis, torch.isfinite(out).all(), seen)
 
     def _denoised(
         self, z: torch.Tensor, positive: torch.Tensor, scale: torch.Tensor, *more: torch.Tensor

@@ -27,6 +27,7 @@ COMMANDS = {
     "generator": "The pocket generators, small networks that draw views: train one, or see what one is.",
     "study": "The paper's tables and figures, each by its name.",
     "tune": "Find out on your data whether views help, which, how many, and what the original should weigh.",
+    "ui": "Open a page in the browser: draw views, explore noise, try few-shot tasks, tune, read results.",
 }
 
 
@@ -79,7 +80,8 @@ def _root(
     ] = False,
 ) -> None:
     timed = context.invoked_subcommand in ("bench", "fewshot", "generator", "study", "tune")
-    context.with_resource(shown(timed, talking=context.invoked_subcommand != "serve"))  # it has no end to wait for
+    talking = context.invoked_subcommand not in ("serve", "ui")  # these have no end to wait for
+    context.with_resource(shown(timed, talking))
 
 
 def main() -> None:

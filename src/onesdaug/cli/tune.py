@@ -109,10 +109,9 @@ def tune(
 
 def _head(encoder: str, name: str | None, dim: int) -> Head:
     """The head that is named, else the one trained with a checkpoint, else ProtoNet's."""
-    from onesdaug.fewshot.heads import load_head
+    from onesdaug.fewshot.heads import trained_head
 
-    trained = load_head(encoder) if name is None and (Path(encoder) / "card.json").is_file() else None
-    return trained or Scorer(name).load(dim)[0]
+    return (trained_head(encoder) if name is None else None) or Scorer(name).load(dim)[0]
 
 
 def _number(text: str) -> int:

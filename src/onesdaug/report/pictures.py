@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,7 +45,18 @@ def _uri(folder: Path, name: str) -> tuple[str, tuple[int, int]]:
 
 def save_thumbnail(image: Image.Image, path: Path) -> None:
     """A JPEG of a few kilobytes, whatever the image."""
-    small = image.convert("RGB")
-    small.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
     path.parent.mkdir(parents=True, exist_ok=True)
-    small.save(path, "JPEG", quality=85, optimize=True)
+    path.write_bytes(thumbnail(image))
+
+
+def thumbnail(image: Image.Image) -> bytes:
+    """The same as the file's bytes."""
+    small, file = image.convert("RGB"), io.BytesIO()
+    small.thumbnail((_SIDE, _SIDE), Image.Resampling.LANCZOS)
+    small.save(file, "JPEG", quality=85, optimize=True)
+    return file.getvalue()
+
+
+def thumbnail_uri(image: Image.Image) -> str:
+    """The same inside a page."""
+    return f"data:image/jpeg;base64,{base64.b64encode(thumbnail(image)).decode()}"

@@ -25,7 +25,7 @@ from onesdaug.report.result import StudyResult
 from onesdaug.studies.provenance import made_now, settings_line
 from onesdaug.tune.candidates import propose
 from onesdaug.tune.pictures import views_sheet
-from onesdaug.tune.search import Found, Search, Trial
+from onesdaug.tune.search import Found, Search, Trial, Watch
 
 DRAWING = 0.85  # share of the time that goes into views; the rest is for choosing
 
@@ -53,8 +53,12 @@ def tune(
     device: torch.device,
     name: str = "",
     sheet: Path | None = None,
+    watch: Watch | None = None,
 ) -> StudyResult:
-    """Search, choose, estimate; `name` is the data's, for people, `sheet` the file for a picture of the views."""
+    """Search, choose, estimate; `name` is the data's, for people, `sheet` the file for a picture of the views.
+
+    `watch` is told how far the search is.
+    """
     began = time.perf_counter()
     if head is None and encoder.dim != data.n_classes:
         raise ConfigError(
@@ -81,6 +85,7 @@ def tune(
         fewest=4 if head is None else images_needed(min(wanted.shots), data.n_classes),
         most=wanted.most,
         commit=commit(),
+        watch=watch,
     ).run()
     shown = () if sheet is None else (views_sheet(found, data, wanted.k, wanted.seed, sheet),)
     made = _result(found, data, encoder, wanted, device, name, time.perf_counter() - began)

@@ -38,6 +38,7 @@ class Trial:
     seconds: float = 0.0  # spent on views and features here, in this run
     drawn: int = 0  # images behind those seconds
     gains: list[float] = field(default_factory=list)  # after each rung, mean over tasks, not nested
+    gain: float | None = None  # the same so far, where somebody watches
     per_class: int = 0
 
     @property
@@ -55,6 +56,9 @@ class Trial:
     @property
     def seconds_per_image(self) -> float | None:
         return self.seconds / self.drawn if self.drawn else None
+
+
+Watch = Callable[[Sequence[Trial]], None]  # is told of all trials whenever one has seen more images
 
 
 @dataclass(frozen=True)
@@ -81,9 +85,10 @@ class Search:
         self, data: Dataset, encoder: Encoder, candidates: Sequence[Candidate],
         judges: Callable[[Tensor], list[Judge]], work: Path, *, k: int = 3, seed: int = 0,
         seconds: float | None = None, fewest: int = 2, most: int | None = None, commit: str = "unknown",
+        watch: Watch | None = None,
     ) -> None:  # fmt: skip
         self.data, self.encoder, self.judges, self.work = data, encoder, judges, work
-        self.k, self.seed, self.commit = k, seed, commit
+        self.k, self.seed, self.commit, self.watch = k, seed, commit, watch
         self.trials = [Trial(candidate) for candidate in candidates]
         self.seconds, self.began, self.fewest = seconds, time.monotonic(), fewest
         self.sizes = rung_sizes(int(data.counts().min()), fewest, len([t for t in self.trials if not t.free]), most)
@@ -154,19 +159,25 @@ class Search:
             trial.drawn += len(part)
         trial.banks.append(bank)
         trial.per_class += 1
+        if self.watch is not None and trial.per_class >= self.fewest:
+            (trial.gain,) = self._gains([trial], trial.per_class)
+            self.watch(self.trials)
+
+    def _gains(self, trials: Sequence[Trial], size: int) -> list[float]:
+        """The best use of each on the first images of each class, mean over tasks: not nested, so rather too high."""
+        banks = [trial.bank(size) for trial in trials]
+        judges = self.judges(banks[0].labels)
+        bases = [judge.base(banks[0])[1] for judge in judges]
+        ways = uses(self.k, thorough=False)
+
+        def best(bank: FeatureBank, judge: Judge, base: Floats) -> float:
+            return max(float((judge.score(bank, use) - base).mean()) for use in ways)
+
+        return [float(np.mean([best(bank, *judged) for judged in zip(judges, bases, strict=True)])) for bank in banks]
 
     def _halve(self, alive: list[Trial], size: int, rung: int) -> list[Trial]:
-        banks = {id(trial): trial.bank(size) for trial in alive}
-        first = banks[id(alive[0])]
-        judges = self.judges(first.labels)
-        bases = [judge.base(first)[1] for judge in judges]
-        ways = uses(self.k, thorough=False)
-        for trial in alive:
-            means = [
-                max(float((judge.score(banks[id(trial)], use) - base).mean()) for use in ways)
-                for judge, base in zip(judges, bases, strict=True)
-            ]
-            trial.gains.append(float(np.mean(means)))
+        for trial, gain in zip(alive, self._gains(alive, size), strict=True):
+            trial.gains.append(gain)
         ranked = sorted((t for t in alive if not t.free), key=lambda t: -t.gains[-1])
         best = max(alive, key=lambda t: t.gains[-1])
         keep = ranked[: max(LEAST, math.ceil(len(ranked) / FACTOR))]

@@ -8,7 +8,7 @@ from typing import Any
 from onesdaug.common.own import made
 from onesdaug.common.registry import HEADS, check_complete
 from onesdaug.encoders.checkpoint import EncoderCard, by_card, load_checkpoint, part
-from onesdaug.encoders.load import build_backbone
+from onesdaug.encoders.load import build_backbone, checkpoint_folder
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.heads.base import Head, as_head
 from onesdaug.fewshot.heads.baseline import ClassifierBaseline, MetaBaseline
@@ -17,6 +17,7 @@ from onesdaug.fewshot.heads.protonet import ProtoNet
 
 __all__ = [
     "FEAT", "HEADS", "ClassifierBaseline", "Head", "MetaBaseline", "ProtoNet", "as_head", "build_head", "load_head",
+    "trained_head",
 ]  # fmt: skip
 
 
@@ -45,3 +46,9 @@ def load_head(folder: Path | str, **overrides: Any) -> Head | None:
         head = build_head(described["name"], dim, **{**described["settings"], **overrides})
         head.load_state_dict(part(tensors, "head"))
     return head.eval()
+
+
+def trained_head(encoder: str) -> Head | None:
+    """The head trained with the checkpoint that an encoder's name stands for, where there is one."""
+    folder = checkpoint_folder(encoder)
+    return None if folder is None else load_head(folder)

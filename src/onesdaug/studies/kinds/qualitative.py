@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from onesdaug.analysis.faithfulness import agreements
-from onesdaug.augment.config import preset
+from onesdaug.augment.config import AugmentConfig, preset
 from onesdaug.augment.operator import Augmenter, default_preset
 from onesdaug.common.files import whole_file
 from onesdaug.common.progress import log
@@ -102,18 +102,26 @@ def _photographs(context: StudyContext) -> dict[str, tuple[Image.Image, str]]:
     return {name: (image, CREDITS[name]) for name, image in samples.items()}
 
 
+def settings_of(figure: Figure, base: str) -> list[tuple[str, list[AugmentConfig]]]:
+    """Each row's label, and the settings of its cells: the preset `base` at every noise level, changed as it says."""
+    rows = []
+    for label, changes in figure.rows:
+        given = {name: None if value is False and name == "shape" else value for name, value in changes.items()}
+        rows.append((label, [preset(base, noise_level=level, **given) for level in figure.noise_levels]))
+    return rows
+
+
 def _draw(
     figure: Figure, context: StudyContext, generator: str, base: str, image: Image.Image, judge: Judge | None
 ) -> tuple[Image.Image, str]:
     """The sheet, and what was measured of it."""
     rows, measured = [], []
     small = fitted(image)
-    for label, changes in figure.rows:
-        settings = {name: None if value is False and name == "shape" else value for name, value in changes.items()}
+    for label, cells in settings_of(figure, base):
         views: list[Image.Image] = []
         shares = []
-        for level in figure.noise_levels:
-            augmenter = context.augmenter(generator, preset(base, noise_level=level, **settings))
+        for config in cells:
+            augmenter = context.augmenter(generator, config)
             views += augmenter(image, k=1, seed=context.settings.seed)  # type: ignore[arg-type]
             shares.append(0.0 if judge is None else judge.of_views(augmenter))
         if judge is not None:
