@@ -20,12 +20,16 @@ lint: $(STAMP)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: lint
+test: lint browser
 	HF_HUB_OFFLINE=1 $(BIN)/pytest -n 2 --dist worksteal
 
-# a headless Chromium for tests/report/test_browser.py and tests/ui/test_page.py, where none is installed (node >= 20.11)
+# a headless Chromium for tests/report/test_browser.py and tests/ui/test_page.py: where none is installed, Debian's,
+# or else the one of an npm package (node >= 20.11); where neither can be had, these tests are skipped
 browser:
-	npm install --no-audit --no-fund --prefix .cache/browser @sparticuz/chromium
+	@$(PYTHON) -c 'import sys; from tests.report.chromium import find; sys.exit(find() is None)' \
+	|| { test "$$(id -u)" = 0 && timeout 200 sh -c 'apt-get update -qq && apt-get install -y -qq chromium'; } \
+	|| timeout 120 npm install --no-audit --no-fund --prefix .cache/browser @sparticuz/chromium \
+	|| echo "no Chromium: the tests of pages are skipped"
 
 demo: $(STAMP)
 	$(BIN)/onesdaug study run demo -o demo-output $(foreach image,$(IMAGES),--images $(image))
