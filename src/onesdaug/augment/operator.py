@@ -199,8 +199,7 @@ class Augmenter(ViewSource):
     ) -> torch.Tensor:  # fmt: skip
         check_batch(batch)
         count, (height, width) = batch.shape[0], batch.shape[-2:]
-        if seeds is None:
-            seeds = row_seeds(batch, seed)
+        seeds = row_seeds(batch, seed) if seeds is None else seeds
         scales = [self.config.image_scale] * count if image_scale is None else [float(scale) for scale in image_scale]
         if len(seeds) != count or len(scales) != count:
             raise ConfigError(f"{count} images need {count} seeds and scales, got {len(seeds)} and {len(scales)}")
