@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -16,11 +17,12 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.data.registry import load_data
 from onesdaug.encoders.load import load_encoder
 from onesdaug.errors import OnesdaugError
-from onesdaug.fewshot.embed import ELSEWHERE, embed
+from onesdaug.fewshot.embed import ELSEWHERE, embed, spending
 from onesdaug.fewshot.views import resolve_views
 from onesdaug.jobs.plan import list_inputs
 from onesdaug.jobs.survey import JobSettings
 from onesdaug.scale import batch
+from onesdaug.scale.spread import in_process
 from tests.conftest import make_image
 from tests.jobs.fake import contents
 from tests.scale.test_batch import Here
@@ -92,6 +94,19 @@ def test_workers_that_die_each_time_are_told(pets: Dataset, tmp_path: Path) -> N
         pytest.raises(OnesdaugError, match="the workers that embed a/0 to"),
     ):
         embed(pets, load_encoder("convnet"), tmp_path / "bank.safetensors")
+
+
+def test_the_time_of_others_is_told_without_waiting_for_them(pets: Dataset, tmp_path: Path) -> None:
+    def slowly(make: Any, units: Any) -> Any:
+        time.sleep(0.1)  # workers that start
+        return in_process(make, units)
+
+    for name, spread in (("there", slowly), ("here", None)):
+        began = time.perf_counter()
+        with elsewhere(spread) if spread else nullcontext(), spending() as spent:
+            embed(pets, load_encoder("convnet"), tmp_path / f"{name}.safetensors", chunk=4)
+        idle = time.perf_counter() - began - sum(spent)
+        assert len(spent) == 3 and all(seconds > 0 for seconds in spent) and idle > (0.1 if spread else 0)
 
 
 def test_views_of_pope_are_drawn_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -124,6 +126,18 @@ def _described(views: Views | str | None, k: int) -> tuple[dict[str, Any], Views
 # how work is done by others, if it is: gives each unit with its result, None where that could not be had
 Spreading = Callable[[Callable[[], Callable[[Any], Any]], Sequence[Any]], Iterator[tuple[Any, Any]]]
 ELSEWHERE: ContextVar[Spreading | None] = ContextVar("elsewhere", default=None)
+_SPENT: ContextVar[list[float] | None] = ContextVar("spent", default=None)
+
+
+@contextmanager
+def spending() -> Iterator[list[float]]:
+    """The seconds of each chunk that is embedded within this block, whoever does it, without waiting for workers."""
+    spent: list[float] = []
+    before = _SPENT.set(spent)
+    try:
+        yield spent
+    finally:
+        _SPENT.reset(before)
 
 
 @dataclass(frozen=True)
@@ -153,24 +167,34 @@ def _embedded(
 ) -> Iterator[tuple[_Chunk, dict[int, Path], dict[int, Tensor]]]:
     """The features of every chunk for those jobs that miss them; made here, or by those who are asked to."""
     looking = _Looking([(job.encoder, job.whole) for job in jobs], maker, k, seed)
+    spent = [] if (told := _SPENT.get()) is None else told
     if (spread := ELSEWHERE.get()) is None:
         for chunk, files in todo:
-            yield chunk, files, looking(chunk, files)
+            features, seconds = looking(chunk, files)
+            spent.append(seconds)
+            yield chunk, files, features
         return
     whole = any(any(job.whole) for job in jobs)
     sent = [
         (place, replace(chunk, files=partial(list, chunk.files() if whole else ())), tuple(files))
         for place, (chunk, files) in enumerate(todo)
     ]
-    for (place, chunk, _), features in spread(partial(_looks, looking), sent):
-        if features is None:
+    for (place, chunk, _), made in spread(partial(_looks, looking), sent):
+        if made is None:
             raise OnesdaugError(f"the workers that embed {chunk.ids[0]} to {chunk.ids[-1]} died each time")
-        yield *todo[place], {number: torch.from_numpy(array) for number, array in features.items()}
+        arrays, seconds = made
+        spent.append(seconds)
+        yield *todo[place], {number: torch.from_numpy(array) for number, array in arrays.items()}
 
 
-def _looks(looking: _Looking) -> Callable[[Any], dict[int, NDArray[np.float32]]]:
+def _looks(looking: _Looking) -> Callable[[Any], tuple[dict[int, NDArray[np.float32]], float]]:
     """What a worker does with what it is sent."""
-    return lambda sent: {number: found.numpy() for number, found in looking(sent[1], sent[2]).items()}
+
+    def look(sent: Any) -> tuple[dict[int, NDArray[np.float32]], float]:
+        features, seconds = looking(sent[1], sent[2])
+        return {number: found.numpy() for number, found in features.items()}, seconds
+
+    return look
 
 
 @dataclass(frozen=True)
@@ -182,11 +206,13 @@ class _Looking:
     k: int
     seed: int
 
-    def __call__(self, chunk: _Chunk, numbers: Iterable[int]) -> dict[int, Tensor]:
-        """Features (B, 1+K, d) of a chunk by these encoders; views are made when the first asks for them."""
+    def __call__(self, chunk: _Chunk, numbers: Iterable[int]) -> tuple[dict[int, Tensor], float]:
+        """Features (B, 1+K, d) of a chunk by these encoders, and seconds; views are made when the first asks."""
+        began = time.perf_counter()
         pictures = _Pictures(chunk, self.maker, self.k, self.seed)
         asked = {number: self.encoders[number] for number in numbers}
-        return {n: _encode(encoder, pictures, whole, chunk.known[n]) for n, (encoder, whole) in asked.items()}
+        found = {n: _encode(encoder, pictures, whole, chunk.known[n]) for n, (encoder, whole) in asked.items()}
+        return found, time.perf_counter() - began
 
 
 class _Pictures:

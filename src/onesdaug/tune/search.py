@@ -20,7 +20,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.base import Encoder
 from onesdaug.errors import DataError
 from onesdaug.fewshot.bank import FeatureBank
-from onesdaug.fewshot.embed import embed
+from onesdaug.fewshot.embed import embed, spending
 from onesdaug.fewshot.evaluate import ViewUse
 from onesdaug.statistics import Paired
 from onesdaug.tune.candidates import Candidate
@@ -35,7 +35,8 @@ class Trial:
 
     candidate: Candidate
     banks: list[FeatureBank] = field(default_factory=list)
-    seconds: float = 0.0  # spent on views and features here, in this run
+    seconds: float = 0.0  # spent on views and features in this run, by all that worked on them
+    waited: float = 0.0  # until they were there: less with several workers, more where these had to start
     drawn: int = 0  # images behind those seconds
     gains: list[float] = field(default_factory=list)  # after each rung, mean over tasks, not nested
     gain: float | None = None  # the same so far, where somebody watches
@@ -142,7 +143,7 @@ class Search:
         """Whether one more image of each class would take too long, by what it took so far (or others took)."""
         if until is None:
             return False
-        known = [[t.seconds_per_image for t in (one, *self.trials) if t.seconds_per_image] for one in trials]
+        known = [[t.waited / t.drawn for t in (one, *self.trials) if t.drawn] for one in trials]
         return time.monotonic() + sum(paces[0] for paces in known if paces) * len(self.order) > until
 
     def _look(self, trial: Trial, column: int) -> None:
@@ -153,9 +154,11 @@ class Search:
         file = self.work / f"{hashlib.blake2b(key.encode(), digest_size=12).hexdigest()}.safetensors"
         known, began = file.is_file(), time.perf_counter()
         chunk = 8 if self.encoder.device.type == "cpu" else 1024
-        bank = embed(part, self.encoder, file, views, self.k, seed=self.seed, chunk=chunk, commit=self.commit)
+        with spending() as spent:
+            bank = embed(part, self.encoder, file, views, self.k, seed=self.seed, chunk=chunk, commit=self.commit)
         if not known:
-            trial.seconds += time.perf_counter() - began
+            trial.seconds += sum(spent)
+            trial.waited += time.perf_counter() - began
             trial.drawn += len(part)
         trial.banks.append(bank)
         trial.per_class += 1
