@@ -41,8 +41,8 @@ def train(
     recipe: Annotated[
         RecipeName,
         typer.Option(
-            help="pocket, pocket-imagenet (starts from a pocket), pocket-2 (the next pocket), photo, or one with smoke "
-            "in its name (tiny: to try)."
+            help="pocket, pocket-imagenet (starts from a pocket), pocket-2 (the next pocket), photo, or one named "
+            "smoke (tiny: to try)."
         ),
     ] = "pocket",
     data: Annotated[
@@ -97,7 +97,7 @@ def train(
     if recipe.startswith(("photo", "pocket-2")):
         _train_in_pieces(recipe, out, photographs, data, also, root, until, fixed_steps, place, deadline)
     elif photographs or also:
-        raise ConfigError(f"--photographs and --also are for the recipe photo, not {recipe} (--also for pocket-2, too)")
+        raise ConfigError(f"--photographs and --also are for the recipe photo, not {recipe}; pocket-2 takes --also")
     else:
         chosen, start = _recipe(recipe, init, fixed_steps)
         _train_pocket(chosen, start, out, data, root, place, deadline)

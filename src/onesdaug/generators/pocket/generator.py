@@ -129,7 +129,7 @@ class Pocket(Generator):
         self.device, self.dtype = device, dtype
         for module in (self.condition, self.autoencoder, self.denoiser, self.tokens):
             module.to(device, dtype)
-        if isinstance(self.autoencoder, DeepAutoencoder):  # large convolutions on a CPU take a third of the time in this layout
+        if isinstance(self.autoencoder, DeepAutoencoder):  # on a CPU it takes a third of the time in this layout
             channels_last(self.condition, self.autoencoder, self.denoiser)
         # v → eps needs both roots at the exact timestep, in full precision
         abar = torch.from_numpy(self.schedule.abar).to(device, torch.float32)

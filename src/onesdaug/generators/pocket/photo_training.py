@@ -57,7 +57,8 @@ class PhotoTraining(StagedRun):
     order: tuple[str, ...] = PHOTO_STAGES
     places = ("networks", "photographs", "table", *PHOTO_STAGES)
     save_seconds = 300.0  # the state of a large network takes seconds to write
-    kind, draws = PHOTO, Photo
+    kind: str = PHOTO
+    draws: type[Pocket] = Photo
 
     def __init__(
         self, recipe: PhotoRecipe, photographs: Sequence[Dataset], out: Path, device: torch.device | str = "cpu",
@@ -116,7 +117,7 @@ class PhotoTraining(StagedRun):
 
     def one(self, name: str) -> None:
         """Run a stage after those before it, or load it where it is finished."""
-        settings = _settings(self.recipe.stage(name))
+        settings = settings_of(self.recipe.stage(name))
         if self._is_contained(name):
             if (self.state / name / "card.json").is_file():
                 self.stages[name] = read_card(self.state / name, Card)["stage"]
@@ -143,7 +144,7 @@ class PhotoTraining(StagedRun):
 
     def settled(self, name: str) -> dict[str, Any]:
         """What the card of a piece that is being trained says beside how long it took."""
-        return {"settings": _settings(self.recipe.stage(name)), "data": self.table.facts()}
+        return {"settings": settings_of(self.recipe.stage(name)), "data": self.table.facts()}
 
     def _has_weights(self, name: str) -> bool:
         return any((self.state / name).glob("model*.safetensors"))
@@ -215,7 +216,7 @@ def chain(stage: str) -> str:
     return stage if stage in ("wide", "encoder") else "denoiser"
 
 
-def _settings(config: StageConfig) -> dict[str, Any]:
+def settings_of(config: StageConfig) -> dict[str, Any]:
     """What a finished stage must have in common with the recipe: all but how much time there was."""
     found: dict[str, Any] = json.loads(json.dumps(asdict(replace(config, seconds=None))))
     return found

@@ -202,7 +202,10 @@ def piece(stage: str) -> int | None:
 _THUMBNAILS = PocketConfig(
     channels=6, ae_width=64, width=96, dim=384, depth=7, heads=6, global_dim=640, local_dim=640, told=2, deep=True
 )
-_STEADY = EncoderConfig(steps=30_000, batch=256, lr=0.1, weight_decay=5e-4, eval_every=10)
+_WIDE = EncoderConfig(
+    steps=24_000, batch=256, lr=0.1, weight_decay=5e-4, eval_every=10, widths=(96, 192, 384, 768), seconds=780
+)
+_KEPT = replace(_WIDE, steps=10_000, widths=(64, 160, 320, 640), taught=0.8, seconds=360)
 
 
 @dataclass(frozen=True)
@@ -211,8 +214,8 @@ class ThumbnailRecipe(PhotoRecipe):
 
     condition: str = "slim-res12"
     network: PocketConfig = _THUMBNAILS
-    wide: EncoderConfig = replace(_STEADY, widths=(96, 192, 384, 768), seconds=780)
-    encoder: EncoderConfig = replace(_STEADY, widths=(64, 160, 320, 640), taught=0.8, seconds=360)
+    wide: EncoderConfig = _WIDE
+    encoder: EncoderConfig = _KEPT
     autoencoder: AutoencoderConfig = AutoencoderConfig(
         steps=5_000, batch=128, lr=1e-3, crop=96, perceptual=0.5, seconds=180, eval_every=3
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,7 @@ from onesdaug.generators.pocket.cards import KIND
 from onesdaug.generators.pocket.condition import SlimRes12, maps_distance
 from onesdaug.generators.pocket.generator import Pocket
 from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, Source
-from onesdaug.generators.pocket.photo_training import PhotoTraining
+from onesdaug.generators.pocket.photo_training import PhotoTraining, settings_of
 from onesdaug.generators.pocket.recipe import THUMBNAIL_STAGES, ThumbnailRecipe
 from onesdaug.generators.pocket.thumbnails import Thumbnails
 from onesdaug.generators.pocket.train_denoiser import drawn_alike
@@ -99,22 +100,27 @@ class ThumbnailTraining(PhotoTraining):
     def builder(self, name: str) -> Callable[[], PocketStage]:
         recipe, device = self.recipe, self.device
         if name == "wide":
-            return lambda: EncoderStage(recipe.wide, self.wide, self.photographs, device)
+            return lambda: EncoderStage(recipe.wide, self.wide, self.photographs, device, look=self.look)
         if name == "encoder":
 
             def taught() -> EncoderStage:
                 self._judge(self.wide)
-                return EncoderStage(recipe.encoder, self.learner, self.photographs, device, self.wide)
+                return EncoderStage(recipe.encoder, self.learner, self.photographs, device, self.wide, self.look)
 
             return taught
         return super().builder(name)
+
+    def settled(self, name: str) -> dict[str, Any]:
+        if name in ("wide", "encoder"):
+            return {"settings": settings_of(self.recipe.stage(name)), "data": self.photographs.facts()}
+        return super().settled(name)
 
     def judge(self) -> SlimRes12:
         """Not the one whose features are drawn from."""
         return self._judge(self.wide)
 
     def _apart(self, made: Tensor, real: Tensor) -> Tensor:
-        """How far these latents' pictures look from each other: place by place to the wide encoder, as a whole to both."""
+        """How far the pictures of latents look apart: place by place to the wide encoder, as a whole to both."""
         total = made.new_zeros(())
         with mixed_precision(self.device):
             got, want = drawn_alike(self.autoencoder, made, real)
@@ -122,8 +128,8 @@ class ThumbnailTraining(PhotoTraining):
                 with torch.no_grad():
                     wanted = encoder.maps(want)
                 found = encoder.maps(got)
-                whole = (maps[-1].float().mean((2, 3)) for maps in (found, wanted))
-                total = total + (1 - F.cosine_similarity(*whole)).mean()
+                one, other = (maps[-1].float().mean((2, 3)) for maps in (found, wanted))
+                total = total + (1 - F.cosine_similarity(one, other)).mean()
                 if by_place:
                     total = total + maps_distance(found, wanted)
         return total

@@ -6,6 +6,7 @@ All are enlarged to the generator's side once, as views will be. Some are held o
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,6 +51,9 @@ class Thumbnails:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def facts(self) -> dict[str, Any]:
+        return {"images": len(self), "fingerprint": self.fingerprint, "classes": self.classes}
 
     def pictures(self, batch: int, side: int) -> Tensor:
         """What an autoencoder learns from in one step; `side` is that of all of them."""

@@ -6,6 +6,7 @@ features tells the smaller one more of a picture than the name of its class does
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,8 @@ from onesdaug.generators.pocket.train_stage import PocketStage
 from onesdaug.training.augment import DeviceAugment
 from onesdaug.training.stage import mixed_precision
 
+Look = Callable[[Any, int], dict[str, float]]
+
 
 class Learner(ClassAndTurn):
     """An encoder with its two questions, and for one that is taught a linear map to its teacher's features."""
@@ -29,27 +32,29 @@ class Learner(ClassAndTurn):
         self.match = nn.Linear(encoder.network.dim, teacher_dim) if teacher_dim else None
 
     def looks(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Logits of the classes and of the turns, and the features of the whole and of its places (B, 1 + places, d)."""
+        """Logits of classes and of turns, and the features of the whole and of its places (B, 1 + places, d)."""
         whole, local = self.encoder(x)
         return self.classes(whole), self.turns(whole), torch.cat([whole[:, None], local], dim=1)
 
 
 class EncoderStage(PocketStage):
-    """`scores` is the share of held-out pictures whose class is named right."""
+    """`scores` is the share of held-out pictures whose class is named right; `look` is called as in the denoiser's."""
 
     config: EncoderConfig
     model: Learner
+    validations = 8
 
     def __init__(
         self, config: EncoderConfig, model: Learner, thumbnails: Thumbnails, device: torch.device,
-        teacher: Learner | None = None,
+        teacher: Learner | None = None, look: Look | None = None,
     ) -> None:  # fmt: skip
         super().__init__(config, device)
-        self.thumbnails, self.teacher = thumbnails, teacher
+        self.thumbnails, self.teacher, self.look, self.step = thumbnails, teacher, look, 0
         self.model = model.to(device, memory_format=torch.channels_last).requires_grad_(True)  # type: ignore[call-overload]
         self.augment = DeviceAugment(model.encoder.side, rotate=0.5)
 
     def loss(self, step: int) -> Tensor:
+        self.step = step
         self.model.encoder.network.anneal(2 * step / self.steps)  # DropBlock comes in slowly
         rows = self.random_rows(len(self.thumbnails))
         x, turns = self.augment(self.thumbnails.images[rows])
@@ -76,11 +81,13 @@ class EncoderStage(PocketStage):
         with torch.no_grad(), mixed_precision(self.device):
             x = self.thumbnails.held.permute(0, 3, 1, 2).float() / 255
             named = torch.cat([model(part)[0].argmax(1) for part in torch.split(x, 256)])
-        return {"held": float((named == self.thumbnails.held_labels).float().mean())}
+        found = {"held": float((named == self.thumbnails.held_labels).float().mean())}
+        if self.look is not None and self.step >= self.steps_per_epoch - 1:  # not while steps are counted
+            found.update(self.look(model, self.step + 1))
+        return found
 
     def facts(self) -> dict[str, Any]:
-        seen = self.thumbnails
-        return {"data": {"images": len(seen), "fingerprint": seen.fingerprint, "classes": seen.classes}}
+        return {"data": self.thumbnails.facts()}
 
     def optimizer(self) -> torch.optim.Optimizer:
         c = self.config
