@@ -42,7 +42,7 @@ class Judge:
     """Some images of validation classes as the classifiers see them; asked with pictures in [0, 1]."""
 
     def __init__(
-        self, data: Dataset, folders: Sequence[Path], device: torch.device, episodes: int = 1000, query: int = 15
+        self, data: Dataset, folders: Sequence[Path], device: torch.device, episodes: int = 600, query: int = 15
     ) -> None:
         self.device = device
         self.x = floats(torch.tensor(data.images)).contiguous().to(device)

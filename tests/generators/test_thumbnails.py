@@ -1,4 +1,4 @@
-"""The recipe of the next pocket in its smallest form: who teaches whom, what is held out, and pieces that are carried."""
+"""The recipe of the next pocket in its smallest form: who teaches whom, what is held out, what is carried."""
 
 from __future__ import annotations
 
@@ -181,6 +181,15 @@ def test_finished_stages_are_carried_and_only_the_last_of_a_network_is_needed(
         train(parts, tmp_path / "there", "paint")
 
 
+def test_the_wide_encoder_can_be_kept_itself(parts: Parts, finished: ThumbnailTraining, tmp_path: Path) -> None:
+    shutil.copytree(finished.state / "wide", tmp_path / "out.state" / "wide")
+    run = train(parts, tmp_path / "out", recipe=THUMBNAIL_SMOKE.keeping_wide())
+    card = run.write(tmp_path / "out", "toys")
+    assert "encoder" not in card["stages"] and card["condition"]["widths"] == [8, 12, 16, 32]
+    generator = Pocket.from_pretrained(tmp_path / "out", device="cpu")
+    assert generator.image_tokens(torch.rand(1, 3, 32, 32)).shape == (1, 26, 32)
+
+
 def test_sizes_that_do_not_fit_each_other_are_refused(parts: Parts, tmp_path: Path) -> None:
     wrong = replace(THUMBNAIL_SMOKE, network=replace(THUMBNAIL_SMOKE.network, global_dim=32))
     with pytest.raises(ConfigError, match="gives features of 24, the network expects 32"):
@@ -188,13 +197,13 @@ def test_sizes_that_do_not_fit_each_other_are_refused(parts: Parts, tmp_path: Pa
 
 
 def test_the_released_recipe_fits_48_megabytes(tmp_path: Path) -> None:
-    recipe = ThumbnailRecipe()
+    recipe = ThumbnailRecipe().keeping_wide()  # the larger one
     assert THUMBNAIL_STAGES[:4] == WITHOUT_PIECES[:4] and recipe.stage_names == [
         "autoencoder", "decoder", "denoiser", "guidance", "wide", "encoder", "polish"
     ]  # fmt: skip
     with torch.device("meta"):
-        run = ThumbnailTraining(recipe, lambda: [], tmp_path / "out")
-        run.__dict__["encoder"] = SlimRes12(recipe.encoder.widths)
+        run = ThumbnailTraining(recipe, list, tmp_path / "out")
+        run.__dict__["encoder"] = SlimRes12(recipe.kept_widths)
         tensors = join(run.kept())
     stored = sum(
         value.numel() * (1 if run.in_bytes(name, value) else 2 if value.ndim > 1 else 4)

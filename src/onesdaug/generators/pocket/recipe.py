@@ -236,9 +236,15 @@ class ThumbnailRecipe(PhotoRecipe):
         shares=(0.0, 0.6, 0.4), same_class=0.5, dropped=0.05, decays=True, guidance=16.0,
     )  # fmt: skip
 
+    keeps_wide: bool = False  # the generator looks through the wide encoder itself: no other is trained
+
     @property
     def kept_widths(self) -> tuple[int, int, int, int]:
-        return self.encoder.widths
+        return (self.wide if self.keeps_wide else self.encoder).widths
+
+    def keeping_wide(self) -> ThumbnailRecipe:
+        dim = self.wide.widths[-1]
+        return replace(self, keeps_wide=True, network=replace(self.network, global_dim=dim, local_dim=dim))
 
 
 THUMBNAIL_STAGES = ("wide", "encoder", "autoencoder", "decoder", *_PIECES, "polish", "guidance")

@@ -46,9 +46,11 @@ class ThumbnailTraining(PhotoTraining):
         self, recipe: ThumbnailRecipe, pictures: Callable[[], Source], out: Path, device: torch.device | str = "cpu",
         deadline: float | None = None, compiled: bool = False,
     ) -> None:  # fmt: skip
-        sizes, dim = recipe.network, recipe.encoder.widths[-1]
+        sizes, dim = recipe.network, recipe.kept_widths[-1]
         if (sizes.global_dim, sizes.local_dim) != (dim, dim):
             raise ConfigError(f"the encoder gives features of {dim}, the network expects {sizes.global_dim}")
+        if recipe.keeps_wide:
+            self.order = tuple(name for name in THUMBNAIL_STAGES if name != "encoder")
         super().__init__(recipe, [], out, device, deadline, compiled, pictures)
         self.critic = self._apart
 
@@ -78,7 +80,7 @@ class ThumbnailTraining(PhotoTraining):
 
     @cached_property
     def encoder(self) -> SlimRes12:  # type: ignore[override]
-        return self._judge(self.learner)
+        return self._judge(self.wide if self.recipe.keeps_wide else self.learner)
 
     def _judge(self, learner: Learner) -> SlimRes12:
         """Its encoder, from now on only to look with."""
@@ -116,7 +118,7 @@ class ThumbnailTraining(PhotoTraining):
         return super().settled(name)
 
     def judge(self) -> SlimRes12:
-        """Not the one whose features are drawn from."""
+        """Not the one whose features are drawn from, where there are two."""
         return self._judge(self.wide)
 
     def _apart(self, made: Tensor, real: Tensor) -> Tensor:
@@ -124,13 +126,13 @@ class ThumbnailTraining(PhotoTraining):
         total = made.new_zeros(())
         with mixed_precision(self.device):
             got, want = drawn_alike(self.autoencoder, made, real)
-            for encoder, by_place in ((self.judge(), True), (self.encoder, False)):
+            for encoder in dict.fromkeys((self.judge(), self.encoder)):
                 with torch.no_grad():
                     wanted = encoder.maps(want)
                 found = encoder.maps(got)
                 one, other = (maps[-1].float().mean((2, 3)) for maps in (found, wanted))
                 total = total + (1 - F.cosine_similarity(one, other)).mean()
-                if by_place:
+                if encoder is self.judge():
                     total = total + maps_distance(found, wanted)
         return total
 
