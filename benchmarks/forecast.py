@@ -178,7 +178,7 @@ def measure(conditions: Mapping[str, str | Path], args: argparse.Namespace) -> d
         own = evaluate(val, ProtoNet("cosine"), tasks[:1], [])[0]
         about[name] = {"encoder": val.info.encoder, "dim": val.dim, "accuracy": round(100 * own.accuracy.mean, 3)}
     rows, classifiers = [], {}
-    for name in CLASSIFIERS:
+    for name in args.classifiers:
         banks = embed_parts(RELEASED / name, parts, args)
         head = load_head(RELEASED / name) or ProtoNet("cosine")
         classifiers[name] = {"encoder": banks["val"].info.encoder, "head": type(head).__name__}
@@ -214,6 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--condition", action="append", metavar="NAME=ENCODER", help="may be repeated")
     parser.add_argument("--part", default="", metavar="NAME", help="a forecast of its own, beside the main one")
     parser.add_argument("--per-class", type=int, nargs=2, default=PER_CLASS, metavar=("BASE", "VALIDATION"))
+    parser.add_argument("--classifiers", nargs="+", default=CLASSIFIERS, choices=CLASSIFIERS)
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="bfloat16", help="of Res12")
     parser.add_argument("--episodes", type=int, default=2000)
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "forecast")

@@ -62,9 +62,7 @@ def test_encoders_and_denoisers_are_looked_at_and_left_to_be_carried(judge: Judg
     assert len(found) == 6 and "class-1 protonet-convnet 5shot" in found
     assert (tmp_path / "sheet-denoiser-1-000200.jpg").is_file()
     assert {path.parent.name for path in (tmp_path / "pocket-2.part").glob("*/card.json")} == {"wide", "denoiser-1"}
-    (tmp_path / "pocket-2.part").rename(
-        tmp_path / "again.state"
-    )  # put there, it is a stage
+    (tmp_path / "pocket-2.part").rename(tmp_path / "again.state")  # put there, it is a stage
     again = ThumbnailTraining(THUMBNAIL_SMOKE, lambda: [("data", data)], tmp_path / "again")
     again.until("wide")
     again.one("wide")

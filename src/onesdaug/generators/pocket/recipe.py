@@ -203,9 +203,9 @@ _THUMBNAILS = PocketConfig(
     channels=6, ae_width=64, width=96, dim=384, depth=7, heads=6, global_dim=640, local_dim=640, told=2, deep=True
 )
 _WIDE = EncoderConfig(
-    steps=24_000, batch=256, lr=0.1, weight_decay=5e-4, eval_every=10, widths=(96, 192, 384, 768), seconds=780
+    steps=24_000, batch=256, lr=0.1, weight_decay=5e-4, eval_every=10, widths=(96, 192, 384, 768), seconds=700
 )
-_KEPT = replace(_WIDE, steps=10_000, widths=(64, 160, 320, 640), taught=0.8, seconds=360)
+_KEPT = replace(_WIDE, steps=10_000, widths=(64, 160, 320, 640), taught=0.8, seconds=390)
 
 
 @dataclass(frozen=True)
@@ -217,10 +217,10 @@ class ThumbnailRecipe(PhotoRecipe):
     wide: EncoderConfig = _WIDE
     encoder: EncoderConfig = _KEPT
     autoencoder: AutoencoderConfig = AutoencoderConfig(
-        steps=5_000, batch=128, lr=1e-3, crop=96, perceptual=0.5, seconds=180, eval_every=3
+        steps=5_000, batch=128, lr=1e-3, crop=96, perceptual=0.5, seconds=140, eval_every=3
     )
     decoder: AutoencoderConfig = AutoencoderConfig(
-        steps=1_500, batch=128, lr=2e-4, ema=0.998, crop=96, perceptual=1.0, adversarial=0.1, seconds=80, eval_every=3
+        steps=1_500, batch=128, lr=2e-4, ema=0.998, crop=96, perceptual=2.0, adversarial=0.1, seconds=55, eval_every=3
     )
     views: int = 6
     denoiser: PhotoDenoiserConfig = PhotoDenoiserConfig(
