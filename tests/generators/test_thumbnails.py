@@ -74,6 +74,14 @@ def test_every_picture_is_there_once_enlarged_with_the_classes_of_all_parts(part
     assert np.allclose(both.images[0].float().mean((0, 1)).numpy(), small, atol=3)
 
 
+def test_classes_have_the_same_numbers_in_whatever_order_parts_come(parts: Parts) -> None:
+    one, other = Thumbnails(parts, 32, CPU), Thumbnails(parts[::-1], 32, CPU)
+    assert one.classes == other.classes
+    for label in range(3):
+        there = [sorted(x.labels.tolist() + x.held_labels.tolist()).count(label) for x in (one, other)]
+        assert there[0] == there[1] > 0
+
+
 def test_thumbnails_are_held_out_by_name(parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("onesdaug.generators.pocket.photographs.ONE_IN", 3)
     names = list(dict.fromkeys(name for _, data in parts for name in data.ids))

@@ -122,7 +122,7 @@ class PhotoTable:
         self.sizes = torch.bincount(labels + 1, minlength=len(self.classes) + 1)[1:]
 
     def facts(self) -> dict[str, Any]:
-        return {"images": self.images, "fingerprint": self.fingerprint, "classes": self.classes}
+        return {"images": self.images, "fingerprint": self.fingerprint, "classes": sorted(self.classes)}
 
     def pick(self, batch: int, shares: tuple[float, ...]) -> Tensor:
         """Random rows, so many of each kind that is there."""

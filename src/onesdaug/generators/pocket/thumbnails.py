@@ -42,8 +42,11 @@ class Thumbnails:
             )
         if not out.any():  # of a small collection one
             out[0] = True
-        everything, numbers = torch.cat(images), torch.cat(labels)
+        everything = torch.cat(images)
         images.clear()
+        # by name: parts may come in another order on the machine where the next encoder is taught
+        found, self.classes = self.classes, sorted(self.classes)
+        numbers = torch.tensor([self.classes.index(name) for name in found])[torch.cat(labels)]
         self.held, self.held_labels = everything[out.to(device)], numbers[out].to(device)
         self.images, self.labels = everything[~out.to(device)], numbers[~out].to(device)
         self.fingerprint = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
