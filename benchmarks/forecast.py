@@ -228,8 +228,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     results = RESULTS.with_stem("-".join(filter(None, (RESULTS.stem, args.part))))
     results.write_text(dumps(record, "rows"))
     text = table(record)
-    name = f"{TABLE.rpartition('/')[0]}/{results.name}"
-    DOCS.write_text(with_tables(DOCS.read_text(), {name: f"\n{text}\n"}))
+    name, document = f"{TABLE.rpartition('/')[0]}/{results.name}", DOCS.read_text()
+    if f"<!-- table: {name} -->" in document:  # else nobody has written yet what it says
+        DOCS.write_text(with_tables(document, {name: f"\n{text}\n"}))
     print(text)
 
 
