@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +50,12 @@ def test_what_shows_the_same_changes_nothing_and_the_class_itself_helps(judge: J
     assert judge.gains(first[:, None])["protonet-convnet 1shot"] > 10
     trip = judge.round_trip(Same(), 84)
     assert trip["dB"] == 100 and trip["protonet-convnet 1shot"] == 0
+
+
+def test_a_lent_machine_needs_no_scipy(judge: Judge, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("scipy", "scipy.special"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert judge.gains(judge.x[:, None])["protonet-convnet 1shot"] == 0
 
 
 def test_encoders_and_denoisers_are_looked_at_and_left_to_be_carried(judge: Judge, tmp_path: Path) -> None:

@@ -203,9 +203,9 @@ _THUMBNAILS = PocketConfig(
     channels=6, ae_width=64, width=96, dim=384, depth=7, heads=6, global_dim=640, local_dim=640, told=2, deep=True
 )
 _WIDE = EncoderConfig(
-    steps=24_000, batch=256, lr=0.1, weight_decay=5e-4, eval_every=10, widths=(96, 192, 384, 768), seconds=700
+    steps=24_000, batch=256, lr=0.1, weight_decay=5e-4, eval_every=10, widths=(96, 192, 384, 768), seconds=680
 )
-_KEPT = replace(_WIDE, steps=10_000, widths=(64, 160, 320, 640), taught=0.8, seconds=390)
+_KEPT = replace(_WIDE, steps=10_000, widths=(64, 160, 320, 640), taught=0.8, seconds=380)
 
 
 @dataclass(frozen=True)
