@@ -1,4 +1,4 @@
-"""Train the generator of photographs on a lent GPU machine that keeps nothing, in pieces that are carried home.
+"""Train a generator on a lent GPU machine that keeps nothing, in pieces that are carried home: photo, or pocket-2.
 
 Here (ONESDAUG_DATA set; --coco and --tiny are folders of zip files; ENDED is what `watch` brought home):
 
@@ -21,33 +21,30 @@ denoiser-2 guidance` trains both. `--seconds STAGE=N` sets how long a stage take
 the limit leaves. --limit stops what is unfinished. `--smoke` does all of it on a CPU in a minute. Then, here:
 
     python benchmarks/h200_photo.py write PLACE --until guidance      PLACE from the stages in PLACE.state
+
+With `--recipe pocket-2` in every call the next pocket is trained: no --coco, folders carry/pocket-2-00, …
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import shutil
 import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
-NAME = "photo"
-KINDS = {"coco": "photographs", "miniimagenet": "data", "tiny": "also"}  # folder → what the recipe calls it
-PATIENCE = 150.0  # seconds without a new parcel until the denoiser makes do with what is there
 
 
 def prepare(args: argparse.Namespace) -> None:
     on_path(None)
     from benchmarks.photo_carry import pack
 
-    pack(args.carry, args.coco, args.tiny, args.state, args.shards)
+    pack(args.carry, args.recipe, args.coco, args.tiny, args.state, args.shards)
 
 
 def on_path(work: Path | None) -> None:
@@ -92,26 +89,16 @@ def detached(args: argparse.Namespace, action: str, *more: str) -> None:
     name = f"probe-{more[0]}" if action == "probe" else action
     script = args.work / "repo" / "benchmarks" / Path(__file__).name
     words = [sys.executable, str(script if script.is_file() else __file__), action, *more, "--work", str(args.work)]
+    words += ["--recipe", args.recipe, *(["--smoke"] if args.smoke else [])]
+    words += ["--keep-wide"] if args.keep_wide else []
     with (args.work / f"{name}.log").open("a") as log:
-        smoke = ["--smoke"] if args.smoke else []
-        process = subprocess.Popen(
-            [*words, *smoke], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
-        )
+        process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     (args.work / f"{name}.pid").write_text(str(process.pid))
 
 
-def decoded(args: argparse.Namespace, archive: Path) -> Any:
-    """A zip file as a data set, decoded once: later calls read the array."""
-    from onesdaug.data.sources import zip_members
-    from onesdaug.generators.pocket.photographs import read_labelled, read_photographs
-
-    size, cache = recipe_of(args).network.size, args.work / "cache"
-    if archive.parent.name == "coco":
-        return read_photographs(archive, size, cache)[0]
-    return read_labelled(zip_members([archive]), size, cache)
-
-
 def decode(args: argparse.Namespace) -> int:
+    from benchmarks.photo_tasks import decoded
+
     began, archive = time.monotonic(), Path(args.folder)
     try:
         print(f"{archive.name}: {len(decoded(args, archive))} in {time.monotonic() - began:.0f} s", flush=True)
@@ -120,42 +107,11 @@ def decode(args: argparse.Namespace) -> int:
     return 0
 
 
-def arriving(args: argparse.Namespace, log: Any) -> Iterator[tuple[str, Any]]:
-    """Every archive that was prepared, as it comes; those that take too long are not waited for."""
-    listed = args.work / "expected.json"
-    waiting = set(json.loads(listed.read_text())) if listed.is_file() else set()
-    waiting |= {str(path.relative_to(args.work)) for path in (args.work / "data").glob("*/*.zip")}
-    last = time.monotonic()
-    while waiting:
-        ready = sorted(name for name in waiting if (args.work / name).with_suffix(".done").is_file())
-        for name in ready:
-            yield KINDS[Path(name).parent.name], decoded(args, args.work / name)
-            last = time.monotonic()
-        waiting -= set(ready)
-        if not ready and time.monotonic() - last > (20.0 if args.smoke else PATIENCE):
-            log(f"not waited for: {', '.join(sorted(waiting))}")
-            return
-        time.sleep(0.2)
-
-
-def recipe_of(args: argparse.Namespace) -> Any:
-    from onesdaug.generators.pocket.recipe import PHOTO_SMOKE, PhotoRecipe
-
-    given = dict(text.split("=") for text in args.seconds)
-    seconds = {name: float(value) for name, value in given.items() if value != "rest"}
-    return PHOTO_SMOKE if args.smoke else PhotoRecipe().with_seconds(seconds)
-
-
-def device_of() -> Any:
-    import torch
-
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def probe(args: argparse.Namespace) -> int:
     from benchmarks.photo_probe import measure_stages
+    from benchmarks.photo_tasks import of_noise
 
-    measure_stages(recipe_of(args), args.stages, args.work, device_of(), 2 if args.smoke else 20)
+    measure_stages(of_noise(args), args.stages, args.work, 2 if args.smoke else 20)
     return 0
 
 
@@ -168,6 +124,7 @@ def run(args: argparse.Namespace) -> int:
     import torch
 
     from benchmarks.h200_log import start_log
+    from benchmarks.photo_tasks import device_of
     from onesdaug.training.loop import OutOfTime
 
     end, status = time.monotonic() + args.limit, 0
@@ -187,30 +144,29 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(args: argparse.Namespace, end: float, log: Any) -> None:
-    from benchmarks.photo_look import Look, autoencoder_sheet
+    from benchmarks.photo_look import autoencoder_sheet
     from benchmarks.photo_probe import end_probe, pays
-    from onesdaug.generators.pocket.photo_training import AUTOENCODER, PhotoTraining
+    from benchmarks.photo_tasks import judge_of, training, watching
+    from onesdaug.generators.pocket.photo_training import AUTOENCODER, chain
 
-    there = sorted((args.work / "data" / "coco").glob("*.zip"))
-    held = next((path for path in there if path.name == "held-out.zip"), there[0])
-    finished = any((args.work / f"{NAME}.state" / "decoder").glob("model*"))
-    parts = [] if finished else [decoded(args, archive) for archive in there]
-    task = PhotoTraining(
-        recipe_of(args), parts, args.work / NAME, device_of(), deadline=end, pictures=lambda: arriving(args, log)
-    )
+    task = training(args, args.work / args.recipe, log, end)
     for last in args.until:
         for name in task.until(last):
-            if name not in task.stages:
-                new = not task.is_finished(name)
-                if new and name not in AUTOENCODER:
-                    rest(args, task, end, name)
-                    task.look = Look(task, decoded(args, held), args.work, name)
+            if name in task.stages:
+                continue
+            new, kind = not task.is_finished(name), chain(name)
+            if new and kind == "denoiser":
+                rest(args, task, end, name)
+            if new and kind != "autoencoder":
+                task.look = watching(args, task, name)
+            if kind in ("autoencoder", "denoiser"):
                 end_probe(args.work, "autoencoder" if name in AUTOENCODER else "denoiser-1")
-                task.compiled = args.compile == "on" or (args.compile == "auto" and pays(args.work, name))
-                log(f"{name}, compiled {task.compiled}")
-                task.one(name)
-                if new and name in AUTOENCODER:
-                    autoencoder_sheet(task, args.work / f"sheet-{name}.jpg", log)
+            task.compiled = args.compile == "on" or (args.compile == "auto" and pays(args.work, name))
+            log(f"{name}, compiled {task.compiled}")
+            task.one(name)
+            if new and kind == "autoencoder":
+                judge = judge_of(args.work, args.smoke)
+                autoencoder_sheet(task, args.work / f"sheet-{name}.jpg", log, judge)
 
 
 def rest(args: argparse.Namespace, task: Any, end: float, name: str) -> None:
@@ -218,10 +174,11 @@ def rest(args: argparse.Namespace, task: Any, end: float, name: str) -> None:
     stage = name.partition("-")[0]
     _ = task.table
     if f"{stage}=rest" in args.seconds:
-        later = task.recipe.guidance.seconds + 40 if "guidance" in args.until and stage == "denoiser" else 0
+        after = task.order[task.order.index(name) + 1 :]
+        later = [task.recipe.stage(other).seconds for other in after if other in args.until]
         chosen = args.work / f"rest-{name}.txt"  # a stage that was stopped goes on with the time it had
         if not chosen.is_file():
-            chosen.write_text(f"{max(20.0, end - time.monotonic() - later - 40):.0f}")
+            chosen.write_text(f"{max(20.0, end - time.monotonic() - sum(later) - 40 * len(later) - 40):.0f}")
         task.recipe = task.recipe.with_seconds({stage: float(chosen.read_text())})
 
 
@@ -239,7 +196,7 @@ def watch(args: argparse.Namespace) -> int:
         if (args.work / "ended").is_file() or time.monotonic() > end:
             break
         time.sleep(5)
-    bring(args.work, out, "part" if args.part else "state")
+    bring(args.work, out, "part" if args.part else "state", args.recipe)
     _show(args.work / "run.log")
     print("ended" if (args.work / "ended").is_file() else "still running")
     return 0
@@ -248,14 +205,13 @@ def watch(args: argparse.Namespace) -> int:
 def write(args: argparse.Namespace) -> int:
     """Here: the generator's folder from the stages that were brought home, PLACE.state/…; its name is PLACE."""
     on_path(None)
-    from onesdaug.generators.pocket.photo_training import PhotoTraining
+    from benchmarks.photo_tasks import SEEN, training
 
     out = args.folder.absolute()
-    task = PhotoTraining(recipe_of(args), [], out)
+    task = training(args, out)
     for name in task.until(args.until[-1]):
         task.one(name)
-    seen = "COCO train2017 + miniImageNet base classes + Tiny-ImageNet outside miniImageNet"
-    card = task.write(out, seen, int8=args.int8)
+    card = task.write(out, SEEN[args.recipe], int8=args.int8)
     print(f"{out}: {card['weights']}, {sum(path.stat().st_size for path in out.iterdir()) / 1e6:.1f} MB")
     return 0
 
@@ -273,6 +229,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=sorted(ACTIONS))
     parser.add_argument("folder", nargs="*", help="take: what was carried; decode: a zip file; probe: stages")
+    parser.add_argument("--recipe", choices=["photo", "pocket-2"], default="photo")
+    parser.add_argument("--keep-wide", action="store_true", help="pocket-2: look through the wide encoder itself")
     parser.add_argument("--coco", type=Path)
     parser.add_argument("--tiny", type=Path)
     parser.add_argument("--shards", type=int, help="prepare: only so many of the zip files of --coco")

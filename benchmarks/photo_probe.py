@@ -1,4 +1,4 @@
-"""How fast the stages of the generator of photographs go on a lent machine; what is compiled stays in its cache."""
+"""How fast the stages of a generator go on a lent machine; what is compiled stays in its cache."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ from typing import Any
 PLAIN_TOO = ("autoencoder", "decoder")  # short stages, for which compiling may not pay
 
 
-def measure_stages(recipe: Any, names: Sequence[str], work: Path, device: Any, steps: int) -> None:
+def measure_stages(run: Any, names: Sequence[str], work: Path, steps: int) -> None:
     """Steps per second of these stages, plain and compiled, on noise, to probe-STAGE.json of the first of them."""
-    from onesdaug.generators.pocket.photo_training import PhotoTraining
-
     found: dict[str, float] = {}
-    run = PhotoTraining(recipe, [_noise(recipe.network.size)], work / "probe", device)
     for name in names:
         for compiled in (False, True) if name in PLAIN_TOO else (True,):
             began = time.monotonic()
@@ -34,15 +31,6 @@ def measure_stages(recipe: Any, names: Sequence[str], work: Path, device: Any, s
             print(f"{name}, compiled {compiled}: {time.monotonic() - began:.0f} s, {found}", flush=True)
         (work / f"probe-{names[0]}.json").write_text(json.dumps(found))
     (work / f"probe-{names[0]}.done").touch()
-
-
-def _noise(size: int) -> Any:
-    import numpy as np
-
-    from onesdaug.data.dataset import Dataset
-
-    images = np.random.default_rng(0).integers(0, 255, (64, size, size, 3), dtype=np.uint8)
-    return Dataset(images, np.zeros(64, np.int64), ("",), tuple(f"/{i}" for i in range(64)), "noise")
 
 
 def _rate(stage: Any, steps: int) -> float:

@@ -116,11 +116,21 @@ def test_the_sample_is_balanced_random_and_repeatable() -> None:
     assert benchmark.sample(data, 5, np.random.default_rng(1)).fingerprint != part.fingerprint
 
 
-def test_the_documents_table_is_made_from_the_results() -> None:
-    record = json.loads(benchmark.RESULTS.read_text())
+@pytest.mark.parametrize("name", ["forecast", "forecast-lite2"])
+def test_the_documents_tables_are_made_from_the_results(name: str) -> None:
+    record = json.loads(benchmark.RESULTS.with_stem(name).read_text())
     splits = BENCHMARKS["miniimagenet"].splits
     for split in ("train", "val"):
         assert record["data"][split]["fingerprint"] in splits[split].fingerprints
     document = benchmark.DOCS.read_text()
-    assert benchmark.with_tables(document, {benchmark.TABLE: f"\n{benchmark.table(record)}\n"}) == document
+    assert (
+        benchmark.with_tables(document, {f"benchmarks/results/{name}.json": f"\n{benchmark.table(record)}\n"})
+        == document
+    )
     assert not any(path in json.dumps(record) for path in ("/tmp", "/work", "/home", "/root"))
+
+
+def test_two_conditions_look_side_by_side() -> None:
+    one, other = (as_bank(x, x, torch.tensor([0, 1]), "x") for x in (torch.tensor([[3.0, 4], [0, 2]]), torch.eye(2)))
+    both = benchmark._beside(one, other)
+    assert torch.allclose(both.features[:, 0], torch.tensor([[0.6, 0.8, 1, 0], [0, 1, 0, 1]]))

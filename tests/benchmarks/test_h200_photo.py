@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.photo_carry import FILES, bring
+from benchmarks.photo_carry import FILES, _state, bring
 from tests.conftest import make_image
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "h200_photo.py"
@@ -88,6 +88,44 @@ def test_the_denoiser_takes_pictures_as_they_arrive(tmp_path: Path, monkeypatch:
     card = json.loads((home / "made" / "card.json").read_text())
     assert list(card["stages"]) == ["autoencoder", "decoder", "denoiser-1", "denoiser-2", "guidance"]
     assert card["kind"] == "photo" and card["guidance"] == 4 and card["data"]["classes"] == ["n1", "n2", "n3"]
+
+
+def test_the_next_pocket_goes_the_same_way_and_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Encoders and autoencoder on one machine, the denoiser on another, carried by `_state`; then a folder."""
+    carry, home = tmp_path / "carry", tmp_path / "home"
+    novel = [f"n{i % 5}/{i}.png" for i in range(40)]
+    zipped(carry / "0" / "judge" / "val.zip", novel, 84)
+    classifier = SCRIPT.parents[1] / "artifacts" / "fewshot" / "mini-protonet-convnet"
+    shutil.copytree(classifier, carry / "0" / "judge" / classifier.name)
+    zipped(carry / "1" / "data" / "miniimagenet" / "train-0.zip", ["n6/1.png", "n6/2.png", "n7/3.png"], 48)
+    zipped(carry / "2" / "data" / "tiny" / "tiny-01.zip", ["n6/4.png", "n8/5.png"], 32)
+    expected = ["data/miniimagenet/train-0.zip", "data/tiny/tiny-01.zip"]
+    (carry / "0" / "expected.json").write_text(json.dumps(expected))
+    monkeypatch.setenv("OUT", str(home))
+    for machine, stages in (("one", ["decoder"]), ("two", ["denoiser-1", "polish", "guidance"])):
+        common = ("--recipe", "pocket-2", "--work", tmp_path / machine, "--smoke")
+        if (home / "pocket-2.state").is_dir():
+            for number, parcel in enumerate(_state(home / "pocket-2.state", carry / "0" / "pocket-2.state")):
+                for folder, path in parcel:
+                    (carry / f"s{number}" / folder).mkdir(parents=True)
+                    shutil.copyfile(path, carry / f"s{number}" / folder / path.name)
+        for parcel in ("0", *sorted(path.name for path in carry.glob("s*"))):
+            call("take", carry / parcel, *common)
+        call("run", "--until", *stages, "--compile", "off", "--limit", 200, "--detach", *common)
+        for parcel in "12":
+            call("take", carry / parcel, *common)
+        log = call("watch", "--limit", 200, *common)
+        assert "ended with 0" in log, log
+        while "all was brought" not in call("watch", "--limit", 1, *common):
+            pass
+    first = (tmp_path / "one" / "train.txt").read_text()
+    assert "4 pictures of 3 classes, 1 held out" in first and "sheet-decoder: round trip dB" in first
+    assert (tmp_path / "two" / "train.txt").read_text().count("done already") == 4
+    (home / "pocket-2.state").rename(home / "made.state")
+    call("write", home / "made", "--until", "guidance", "--int8", "--smoke", "--recipe", "pocket-2")
+    card = json.loads((home / "made" / "card.json").read_text())
+    assert card["kind"] == "pocket" and card["guidance"] == 16 and card["data"]["classes"] == ["n6", "n7", "n8"]
+    assert "outside miniImageNet" in card["data"]["name"]
 
 
 def test_few_files_a_call_are_brought_home(

@@ -180,3 +180,21 @@ def test_photographs_are_trained_on_in_pieces(folder: Path, tmp_path: Path) -> N
     assert "needs --photographs" in str(error_of(generator("train", "--recipe", "photo", "-o", tmp_path / "other")))
     wrong = generator("train", "--recipe", "smoke", "--photographs", tmp_path, "-o", tmp_path / "other")
     assert "are for the recipe photo, not smoke" in str(error_of(wrong))
+
+
+def test_the_next_pocket_is_trained_in_pieces_without_photographs(folder: Path, tmp_path: Path) -> None:
+    words = ["train", "--recipe", "pocket-2-smoke", "--data", folder, "--also", folder / "train", "--device", "cpu"]
+    first = generator(*words, "-o", tmp_path / "mine", "--until", "encoder")
+    assert first.exit_code == 0, first.output
+    assert not (tmp_path / "mine").exists() and "encoder: 2 steps of 8" in first.stderr
+    result = generator(*words, "-o", tmp_path / "mine", "--fixed-steps")
+    assert result.exit_code == 0, result.output
+    assert "wide: done already" in result.stderr and "polish: 2 steps of 8" in result.stderr
+    assert "pocket, draws 32 × 32 pixels" in result.stdout and "toys + train, 2 classes" in result.stdout
+    wrong = generator(*words, "-o", tmp_path / "mine", "--photographs", tmp_path)
+    assert "from --data and --also alone" in str(error_of(wrong))
+
+
+def test_a_generator_of_another_recipe_is_not_written_over(trained: tuple[Path, Result], folder: Path) -> None:
+    words = ["train", "--recipe", "pocket-2-smoke", "--data", folder, "-o", trained[0], "--device", "cpu"]
+    assert "is a generator of another recipe" in str(error_of(generator(*words)))

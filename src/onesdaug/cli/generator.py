@@ -22,7 +22,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-RecipeName = Literal["pocket", "pocket-imagenet", "photo", "smoke", "photo-smoke"]
+RecipeName = Literal["pocket", "pocket-imagenet", "pocket-2", "photo", "smoke", "pocket-2-smoke", "photo-smoke"]
 
 
 @app.command(
@@ -41,7 +41,8 @@ def train(
     recipe: Annotated[
         RecipeName,
         typer.Option(
-            help="pocket, pocket-imagenet (starts from a pocket), photo, or smoke and photo-smoke (tiny: to try)."
+            help="pocket, pocket-imagenet (starts from a pocket), pocket-2 (the next pocket), photo, or one named "
+            "smoke (tiny: to try)."
         ),
     ] = "pocket",
     data: Annotated[
@@ -58,10 +59,15 @@ def train(
     ] = None,
     also: Annotated[
         Path | None,
-        typer.Option(metavar="FOLDER", help="photo: more pictures of classes, such as Tiny-ImageNet; a zip, or zips."),
+        typer.Option(
+            metavar="FOLDER", help="photo, pocket-2: more pictures of classes, such as Tiny-ImageNet; a zip, or zips."
+        ),
     ] = None,
     until: Annotated[
-        str, typer.Option(metavar="STAGE", help="photo: the last stage to run now (denoiser-2: a second piece of it).")
+        str,
+        typer.Option(
+            metavar="STAGE", help="photo, pocket-2: the last stage to run now (denoiser-2: a second piece of it)."
+        ),
     ] = "guidance",
     fixed_steps: Annotated[
         bool,
@@ -72,7 +78,8 @@ def train(
 ) -> None:
     """Train a generator on a train split, stage by stage; a stopped run goes on where it was.
 
-    The recipe photo trains on --photographs too, in pieces: finished stages beside --output are not run again.
+    The recipes photo (on --photographs too) and pocket-2 train in pieces: finished stages beside --output are not run
+    again.
     Exit code 0: finished; 2: wrong settings or data; 3: --max-seconds came first.
     """
     import time
@@ -83,12 +90,14 @@ def train(
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
     place = pick_device(device)
     _check_free(out)
-    if recipe in ("photo", "photo-smoke"):
-        if init is not None or photographs is None:
-            raise ConfigError(f"recipe {recipe} needs --photographs, and starts from nothing: no --init")
-        _train_photo(recipe, out, photographs, data, also, root, until, fixed_steps, place, deadline)
+    if recipe in ("photo", "photo-smoke") and (init is not None or photographs is None):
+        raise ConfigError(f"recipe {recipe} needs --photographs, and starts from nothing: no --init")
+    if recipe in ("pocket-2", "pocket-2-smoke") and (init is not None or photographs is not None):
+        raise ConfigError(f"recipe {recipe} learns from --data and --also alone: no --photographs, no --init")
+    if recipe.startswith(("photo", "pocket-2")):
+        _train_in_pieces(recipe, out, photographs, data, also, root, until, fixed_steps, place, deadline)
     elif photographs or also:
-        raise ConfigError(f"--photographs and --also are for the recipe photo, not {recipe}")
+        raise ConfigError(f"--photographs and --also are for the recipe photo, not {recipe}; pocket-2 takes --also")
     else:
         chosen, start = _recipe(recipe, init, fixed_steps)
         _train_pocket(chosen, start, out, data, root, place, deadline)
@@ -116,37 +125,43 @@ def _train_pocket(
         )  # fmt: skip
 
 
-def _train_photo(
-    name: str, out: Path, photographs: Path, data: str, also: Path | None, root: Path | None, until: str,
+def _train_in_pieces(
+    name: str, out: Path, photographs: Path | None, data: str, also: Path | None, root: Path | None, until: str,
     fixed_steps: bool, device: Any, deadline: float | None,
 ) -> None:  # fmt: skip
     """All stages up to `until`; the generator is written where that is one of the denoiser's."""
     from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.data.registry import train_members
     from onesdaug.data.sources import find_members
-    from onesdaug.generators.pocket.cards import PHOTO
     from onesdaug.generators.pocket.generator import load_weights
-    from onesdaug.generators.pocket.photo_training import AUTOENCODER, PhotoTraining
+    from onesdaug.generators.pocket.photo_training import PhotoTraining, chain
     from onesdaug.generators.pocket.photographs import read_labelled, read_photographs
-    from onesdaug.generators.pocket.recipe import PHOTO_RECIPES
+    from onesdaug.generators.pocket.recipe import PHOTO_RECIPES, THUMBNAIL_RECIPES, ThumbnailRecipe
+    from onesdaug.generators.pocket.thumbnail_training import ThumbnailTraining
 
-    recipe = PHOTO_RECIPES[name]
+    recipe = {**PHOTO_RECIPES, **THUMBNAIL_RECIPES}[name]
     if fixed_steps:
-        recipe = recipe.with_seconds(dict.fromkeys((*AUTOENCODER, "denoiser", "guidance")))
-    if (out / "card.json").is_file() and load_weights(out)[1]["kind"] != PHOTO:
-        raise ConfigError(f"{out} is a generator of another recipe; choose another --output")
+        recipe = recipe.with_seconds(dict.fromkeys(recipe.stage_names))
     size = recipe.network.size
     labelled = [("data", read_labelled(train_members(data, root), size))]
     if also is not None:
         labelled.append(("also", read_labelled(find_members(also), size)))
-    parts = read_photographs(photographs, size)
-    pictures = [*(("photographs", part) for part in parts), *labelled]
-    run = PhotoTraining(recipe, parts, out, device, deadline, pictures=lambda: pictures)
+    run: PhotoTraining
+    if isinstance(recipe, ThumbnailRecipe):
+        run = ThumbnailTraining(recipe, lambda: labelled, out, device, deadline)
+    else:
+        parts = read_photographs(photographs, size) if photographs else []
+        pictures = [*(("photographs", part) for part in parts), *labelled]
+        run = PhotoTraining(recipe, parts, out, device, deadline, pictures=lambda: pictures)
+    if (out / "card.json").is_file():
+        card = load_weights(out)[1]
+        if card["kind"] != run.kind or "guidance" not in card:  # which says how far a generator guides itself
+            raise ConfigError(f"{out} is a generator of another recipe; choose another --output")
     names = " + ".join(path.name for path in (photographs, Path(data), also) if path)
     with resumable():
         for stage in run.until(until):
             run.one(stage)
-    if until not in AUTOENCODER:
+    if chain(until) == "denoiser":
         run.write(out, names, {"machine": describe_machine(device), "commit": commit()})
 
 
@@ -211,7 +226,7 @@ def _show(card: dict[str, Any], folder: Path, classes: bool) -> None:
     from rich.text import Text
 
     from onesdaug.cli.screen import results
-    from onesdaug.generators.pocket.recipe import PHOTO_STAGES, STAGES
+    from onesdaug.generators.pocket.recipe import STAGES, THUMBNAIL_STAGES
     from onesdaug.report.table import Table
     from onesdaug.report.terminal import print_parts
 
@@ -221,7 +236,7 @@ def _show(card: dict[str, Any], folder: Path, classes: bool) -> None:
     results().print(facts)
     rows = [
         (name, f"{s['steps']:,}", f"{s['batch']:,}", f"{s['seconds']:.1f}", f"{s['images_per_second']:,}")
-        for name in dict.fromkeys((*STAGES, *PHOTO_STAGES))
+        for name in dict.fromkeys((*THUMBNAIL_STAGES[:4], *STAGES[:3], *THUMBNAIL_STAGES))
         if (s := card["stages"].get(name))
     ]
     total = ("all", "", "", f"{card['seconds']:.1f}", "")

@@ -65,11 +65,12 @@ def weights_fingerprint(tensors: Mapping[str, Tensor]) -> str:
 
 
 def save_checkpoint(
-    folder: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any], half: bool = False, int8: str = ""
-) -> dict[str, Any]:
+    folder: Path, tensors: Mapping[str, Tensor], card: Mapping[str, Any], half: bool = False,
+    int8: Callable[[str, Tensor], bool] | None = None,
+) -> dict[str, Any]:  # fmt: skip
     """Write all of it or nothing: a kill leaves the old checkpoint or the new one, never a mixture.
 
-    `int8` begins the names of matrices that are stored in a byte a number, each row with a scale of its own.
+    `int8` says which matrices and kernels are stored in a byte a number, each row with a scale of its own.
     An old checkpoint at that place is replaced; a folder that holds something else never is.
     """
     from safetensors.torch import save_file
@@ -82,9 +83,9 @@ def save_checkpoint(
         # only matrices shrink: batch statistics need float32's range and weigh nothing
         value = value.detach().cpu()
         shrinks = half and value.ndim > 1 and value.is_floating_point()
-        if shrinks and int8 and value.ndim == 2 and name.startswith(int8):
-            scale = value.abs().amax(1, keepdim=True).clamp(min=1e-12) / 127
-            ready[name], ready[name + SCALE] = (value / scale).round().to(torch.int8), scale.float()
+        if shrinks and int8 is not None and int8(name, value):
+            scale = value.abs().amax(tuple(range(1, value.ndim)), keepdim=True).clamp(min=1e-12) / 127
+            ready[name], ready[name + SCALE] = (value / scale).round().to(torch.int8).contiguous(), scale.float()
             continue
         ready[name] = value.to(torch.float16 if shrinks else value.dtype).contiguous()
     full = {**card, "weights": weights_fingerprint(ready), "parameters": _parameters(ready)}

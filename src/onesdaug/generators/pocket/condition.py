@@ -117,6 +117,21 @@ def measure(condition: nn.Module, x: Tensor) -> tuple[Tensor, Tensor]:
     return whole.float(), local.float()
 
 
+def feature_distance(encoder: SlimRes12 | EfficientLite, made: Tensor, real: Tensor) -> Tensor:
+    """Mean squared distance of unit-length features over the places of four sizes (LPIPS without its weights)."""
+    with torch.no_grad():
+        wanted = encoder.maps(real)
+    return maps_distance(encoder.maps(made), wanted)
+
+
+def maps_distance(made: list[Tensor], real: list[Tensor]) -> Tensor:
+    distances = [
+        (F.normalize(got.float(), dim=1) - F.normalize(want.float(), dim=1)).square().sum(1).mean()
+        for got, want in zip(made, real, strict=True)
+    ]
+    return torch.stack(distances).mean()
+
+
 class GlobalFeature(nn.Module):
     """A condition encoder as a plain network, images in [0, 1] → its global feature; for looking through it alone."""
 

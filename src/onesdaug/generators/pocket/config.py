@@ -27,12 +27,15 @@ class PocketConfig:
     local: int = 25  # condition tokens that say what is where, beside the one global token
     global_dim: int = 352  # what the condition encoder gives
     local_dim: int = 352
-    told: int = 0  # numbers that the denoiser is told beside the timestep: of `photo` resolution and guidance
+    told: int = 0  # numbers that the denoiser is told beside the timestep: resolution and guidance
+    deep: bool = False  # the deep autoencoder at 4 times, too; at 8 times there is no other
 
     def __post_init__(self) -> None:
         sizes = asdict(self)
         if wrong := [
-            f"{name} {value}" for name, value in sizes.items() if not (0 if name == "told" else 1) <= value <= LARGEST
+            f"{name} {value}"
+            for name, value in sizes.items()
+            if not (0 if name in ("told", "deep") else 1) <= value <= LARGEST
         ]:
             raise ConfigError(f"sizes of a pocket generator lie between 1 and {LARGEST}, not {', '.join(wrong)}")
         if self.told not in (0, 2):

@@ -1,12 +1,14 @@
 """The autoencoder of a generator that draws photographs, and the discriminator that teaches its decoder texture.
 
-    x (3, 256, 256) ◄─ DeepAutoencoder ─► z (12, 32, 32)
+    x (3, 256, 256) ◄─ DeepAutoencoder ─► z (12, 32, 32)     of `photo`; a quarter of the side for thumbnails
 
 Nothing here looks at a whole picture: it is normalised over the channels of each place, so what was trained on crops
 of 128 pixels does the same at 256. That also is one pass over memory in the layout in which convolutions are fast.
 """
 
 from __future__ import annotations
+
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -15,8 +17,7 @@ from torch import Tensor, nn
 from onesdaug.generators.pocket.config import PocketConfig
 from onesdaug.generators.pocket.networks import Autoencoder, Upsample
 
-PATCH = 8  # pixels along one side of a place of the latent
-ENCODER_BLOCKS, DECODER_BLOCKS = 1, 3  # for each of the three sizes: drawing is harder than looking
+ENCODER_BLOCKS, DECODER_BLOCKS = 1, 3  # for each size of map: drawing is harder than looking
 START = -3.0  # logarithm of the variance that latents begin with: more of it hides the picture for hundreds of steps
 
 
@@ -49,9 +50,10 @@ class PlainBlock(nn.Module):
 
 
 class DeepAutoencoder(Autoencoder):
-    """Images in [0, 1] ↔ latents of an eighth of the side; each channel has its own mean and variance taken out.
+    """Images in [0, 1] ↔ latents of an eighth of the side, or a quarter; each channel has its own mean and variance
+    taken out.
 
-    Deep networks lie beside a linear map of patches of 8×8 pixels and back, and learn what it cannot do. Without it
+    Deep networks lie beside a linear map of patches of pixels and back, and learn what it cannot do. Without it
     training takes several times as long; begun with the principal components it stays near them.
     """
 
@@ -59,22 +61,21 @@ class DeepAutoencoder(Autoencoder):
 
     def __init__(self, config: PocketConfig) -> None:
         nn.Module.__init__(self)
-        w, c = config.ae_width, config.channels
-        fine, middle, coarse = w, 2 * w, 4 * w
-        self.look, self.draw = (nn.Conv2d(3, c, PATCH, PATCH), nn.ConvTranspose2d(c, 3, PATCH, PATCH))
+        c, patch = config.channels, config.down
+        widths = [config.ae_width * 2**level for level in range(patch.bit_length() - 1)]  # from fine to coarse
+        fine, coarse = widths[0], widths[-1]
+        self.look, self.draw = nn.Conv2d(3, c, patch, patch), nn.ConvTranspose2d(c, 3, patch, patch)
         code, picture = nn.Conv2d(coarse, 2 * c, 3, padding=1), nn.Conv2d(fine // 2, 3, 3, padding=1)
-        self.encoder = nn.Sequential(
-            nn.PixelUnshuffle(2), nn.Conv2d(12, fine, 3, padding=1), *_blocks(fine, ENCODER_BLOCKS),
-            nn.Conv2d(fine, middle, 3, stride=2, padding=1), *_blocks(middle, ENCODER_BLOCKS),
-            nn.Conv2d(middle, coarse, 3, stride=2, padding=1), *_blocks(coarse, ENCODER_BLOCKS),
-            PixelNorm(coarse), nn.SiLU(), code,
-        )  # fmt: skip
+        smaller: list[nn.Module] = [nn.Conv2d(12, fine, 3, padding=1), *_blocks(fine, ENCODER_BLOCKS)]
+        for a, b in pairwise(widths):
+            smaller += [nn.Conv2d(a, b, 3, stride=2, padding=1), *_blocks(b, ENCODER_BLOCKS)]
+        self.encoder = nn.Sequential(nn.PixelUnshuffle(2), *smaller, PixelNorm(coarse), nn.SiLU(), code)
+        larger: list[nn.Module] = [nn.Conv2d(c, coarse, 3, padding=1), *_blocks(coarse, DECODER_BLOCKS)]
+        for b, a in pairwise(reversed(widths)):
+            larger += [Upsample(b, a), *_blocks(a, DECODER_BLOCKS)]
         self.decoder = nn.Sequential(
-            nn.Conv2d(c, coarse, 3, padding=1), *_blocks(coarse, DECODER_BLOCKS),
-            Upsample(coarse, middle), *_blocks(middle, DECODER_BLOCKS),
-            Upsample(middle, fine), *_blocks(fine, DECODER_BLOCKS), PixelNorm(fine), nn.SiLU(),
-            Upsample(fine, fine // 2), nn.SiLU(), picture,
-        )  # fmt: skip
+            *larger, PixelNorm(fine), nn.SiLU(), Upsample(fine, fine // 2), nn.SiLU(), picture
+        )
         for last in (code, picture):  # in the beginning the linear map is alone
             for parameter in last.parameters():
                 nn.init.zeros_(parameter)
@@ -108,7 +109,7 @@ def _wide(values: Tensor) -> Tensor:
 
 def build_autoencoder(config: PocketConfig) -> Autoencoder:
     """The one these sizes ask for."""
-    return DeepAutoencoder(config) if config.down == 8 else Autoencoder(config)
+    return DeepAutoencoder(config) if config.deep or config.down == 8 else Autoencoder(config)
 
 
 class Discriminator(nn.Sequential):

@@ -8,7 +8,7 @@ picture, because that is what is looked at when views are made, while what is dr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -35,13 +35,22 @@ NOVEL = frozenset(_NOVEL.split())
 Source = Iterable[tuple[str, Dataset]]  # parts, each with its kind
 
 
+def class_numbers(classes: list[str], part: Dataset) -> Tensor:
+    """Of each picture of a part its class's number among all classes, to which those of the part are added."""
+    if wrong := sorted(NOVEL.intersection(part.class_names)):
+        raise DataError(f"leave out {', '.join(wrong)}: validation and test classes of miniImageNet")
+    classes += [name for name in part.class_names if name not in classes]
+    return torch.tensor([classes.index(name) for name in part.class_names])[torch.from_numpy(part.labels)]
+
+
 class PhotoTable:
     """Rows of one kind lie together. All tensors are (N, views, …) in half precision, but `labels` and `sides`."""
 
     def __init__(
         self, parts: Source, autoencoder: Autoencoder, condition: nn.Module, size: int, views: int,
-        device: torch.device, chunk: int = 256,
+        device: torch.device, chunk: int = 256, held_of: Sequence[str] = KINDS[:1], finest: int | None = None,
     ) -> None:  # fmt: skip
+        """`held_of` are the kinds of which some are held out; pictures of `finest` pixels are told to be of `size`."""
         self.networks, self.size, self.views, self.device, self.chunk = (
             (autoencoder, condition),
             size,
@@ -49,6 +58,7 @@ class PhotoTable:
             device,
             chunk,
         )
+        self.fineness = 1.0 if finest is None else size / finest
         self.classes: list[str] = []
         found: dict[str, list[list[Tensor]]] = {kind: [] for kind in (*KINDS, "held")}
         seen: set[str] = set()
@@ -57,7 +67,7 @@ class PhotoTable:
             marks.append(part.fingerprint)
             rows = [row for row, name in enumerate(part.ids) if name not in seen]
             seen.update(part.ids)
-            held = [row for row in rows if kind == "photographs" and is_held_out(part.ids[row])]
+            held = [row for row in rows if kind in held_of and is_held_out(part.ids[row])]
             out = set(held)
             labels = self._labels(kind, part)
             found["held"] += self._encoded(part, held, labels)
@@ -79,11 +89,7 @@ class PhotoTable:
             raise DataError(f"pictures are of the kinds {', '.join(KINDS)}, not {kind!r}")
         if kind == "photographs":
             return torch.full((len(part),), -1, device=self.device)
-        if wrong := sorted(NOVEL.intersection(part.class_names)):
-            raise DataError(f"leave out {', '.join(wrong)}: validation and test classes of miniImageNet")
-        self.classes += [name for name in part.class_names if name not in self.classes]
-        numbers = torch.tensor([self.classes.index(name) for name in part.class_names], device=self.device)
-        return numbers[torch.from_numpy(part.labels).to(self.device)]
+        return class_numbers(self.classes, part).to(self.device)
 
     @torch.no_grad()
     def _encoded(self, part: Dataset, rows: list[int], labels: Tensor) -> list[list[Tensor]]:
@@ -105,7 +111,7 @@ class PhotoTable:
         with mixed_precision(self.device):
             z = autoencoder.encode(drawn)
             whole, local = measure(condition, looked_at)
-        return z.half(), whole.half(), local.half(), images.shape[1] * share.sqrt()
+        return z.half(), whole.half(), local.half(), self.fineness * images.shape[1] * share.sqrt()
 
     def _index(self) -> None:
         """Labelled rows ordered by class, so that another one of a class is found at once."""
@@ -116,7 +122,7 @@ class PhotoTable:
         self.sizes = torch.bincount(labels + 1, minlength=len(self.classes) + 1)[1:]
 
     def facts(self) -> dict[str, Any]:
-        return {"images": self.images, "fingerprint": self.fingerprint, "classes": self.classes}
+        return {"images": self.images, "fingerprint": self.fingerprint, "classes": sorted(self.classes)}
 
     def pick(self, batch: int, shares: tuple[float, ...]) -> Tensor:
         """Random rows, so many of each kind that is there."""

@@ -18,16 +18,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import Card, join, read_card, save_checkpoint
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket.cards import PHOTO
-from onesdaug.generators.pocket.condition import WIDTHS, EfficientLite, build_condition
+from onesdaug.generators.pocket.condition import EfficientLite, SlimRes12, build_condition
 from onesdaug.generators.pocket.deep import DeepAutoencoder, build_autoencoder
-from onesdaug.generators.pocket.generator import Photo
+from onesdaug.generators.pocket.generator import Photo, Pocket
 from onesdaug.generators.pocket.networks import Denoiser, Tokens
 from onesdaug.generators.pocket.photo_table import PhotoTable, Source
 from onesdaug.generators.pocket.photographs import Photographs
@@ -41,7 +41,7 @@ from onesdaug.generators.pocket.recipe import (
 )
 from onesdaug.generators.pocket.train_denoiser import ConditionedDenoiser
 from onesdaug.generators.pocket.train_photo import DecoderStage, PhotoAutoencoderStage
-from onesdaug.generators.pocket.train_photo_denoiser import Look, PhotoDenoiserStage
+from onesdaug.generators.pocket.train_photo_denoiser import Critic, Look, PhotoDenoiserStage
 from onesdaug.generators.pocket.train_stage import PocketStage, StagedRun
 
 AUTOENCODER = ("autoencoder", "decoder")  # the other stages train the denoiser
@@ -54,8 +54,11 @@ class PhotoTraining(StagedRun):
     run here: parts of each kind, which may arrive while others are encoded.
     """
 
+    order: tuple[str, ...] = PHOTO_STAGES
     places = ("networks", "photographs", "table", *PHOTO_STAGES)
     save_seconds = 300.0  # the state of a large network takes seconds to write
+    kind: str = PHOTO
+    draws: type[Pocket] = Photo
 
     def __init__(
         self, recipe: PhotoRecipe, photographs: Sequence[Dataset], out: Path, device: torch.device | str = "cpu",
@@ -64,7 +67,8 @@ class PhotoTraining(StagedRun):
         super().__init__(out, torch.device(device), deadline, compiled)
         self.recipe, self.parts, self.pictures = recipe, photographs, pictures
         self.look: Look | None = None
-        self.wanted: tuple[str, ...] = PHOTO_STAGES
+        self.critic: Critic | None = None
+        self.wanted = self.order
         with self.seeded("networks"):
             autoencoder = build_autoencoder(recipe.network)
             self.denoiser = ConditionedDenoiser(Denoiser(recipe.network), Tokens(recipe.network))
@@ -89,39 +93,40 @@ class PhotoTraining(StagedRun):
     def table(self) -> PhotoTable:
         """Of all pictures, for the first piece that is run."""
         self.__dict__.pop("photographs", None)  # their memory is needed
-        began, recipe = time.monotonic(), self.recipe
+        began = time.monotonic()
         self.autoencoder.to(self.device, memory_format=torch.channels_last).eval().requires_grad_(False)  # type: ignore[call-overload]
-        parts = self.pictures() if self.pictures else [("photographs", part) for part in self.parts]
         with self.seeded("table"):
-            made = PhotoTable(
-                parts, self.autoencoder, self.encoder, recipe.network.size, recipe.views, self.device
-            )  # fmt: skip
+            made = self._encoded(self.pictures() if self.pictures else [("photographs", part) for part in self.parts])
         counts = ", ".join(f"{count:,} {kind}" for kind, count in made.counts.items() if count)
         log.info(f"{counts}; {len(made.classes)} classes; encoded in {time.monotonic() - began:.0f} s")
         return made
 
+    def _encoded(self, parts: Source) -> PhotoTable:
+        recipe = self.recipe
+        return PhotoTable(parts, self.autoencoder, self.encoder, recipe.network.size, recipe.views, self.device)
+
     def until(self, last: str) -> tuple[str, ...]:
         """The stages up to this one, in order; guidance comes after the pieces that there are, or after one."""
-        if last not in PHOTO_STAGES:
-            raise ConfigError(f"stage {last!r} is none of {', '.join(PHOTO_STAGES)}")
-        pieces = [piece(name) or 0 for name in PHOTO_STAGES if self._has_weights(name)]
-        most = max([1, *pieces]) if last == "guidance" else PIECES
-        wanted = PHOTO_STAGES[: PHOTO_STAGES.index(last) + 1]
+        if last not in self.order:
+            raise ConfigError(f"stage {last!r} is none of {', '.join(self.order)}")
+        pieces = [piece(name) or 0 for name in self.order if self._has_weights(name)]
+        most = PIECES if piece(last) else max([1, *pieces])
+        wanted = self.order[: self.order.index(last) + 1]
         self.wanted = tuple(name for name in wanted if (piece(name) or 0) <= most)
         return self.wanted
 
     def one(self, name: str) -> None:
         """Run a stage after those before it, or load it where it is finished."""
-        settings = _settings(self.recipe.stage(name))
+        settings = settings_of(self.recipe.stage(name))
         if self._is_contained(name):
             if (self.state / name / "card.json").is_file():
                 self.stages[name] = read_card(self.state / name, Card)["stage"]
                 log.info(f"{name}: done already")
         else:
-            if piece(name) and self._has_weights("guidance") and not self._has_weights(name):
-                raise ConfigError(f"{self.state / 'guidance'} is finished; delete it to train {name} before it")
-            network = self.autoencoder if name in AUTOENCODER else self.denoiser
-            self.stage(name, network, self.builder(name), {"settings": settings})
+            later = [other for other in ("polish", "guidance") if self._has_weights(other)]
+            if piece(name) and later and not self._has_weights(name):
+                raise ConfigError(f"{self.state / later[0]} is finished; delete it to train {name} before it")
+            self.stage(name, self.trained_by(name), self.builder(name), {"settings": settings})
         if self.stages.get(name, {}).get("settings", settings) != settings:
             raise ConfigError(f"{self.state / name} was trained with other settings; delete it or name another folder")
 
@@ -131,11 +136,15 @@ class PhotoTraining(StagedRun):
     def _is_contained(self, name: str) -> bool:
         """Whether a later finished stage that is wanted, too, holds this one's work."""
         later = self.wanted[self.wanted.index(name) + 1 :]
-        return any(self._has_weights(other) for other in later if _same_network(other, name))
+        return any(self._has_weights(other) for other in later if chain(other) == chain(name))
+
+    def trained_by(self, name: str) -> nn.Module:
+        """The network whose weights the stage makes."""
+        return self.autoencoder if name in AUTOENCODER else self.denoiser
 
     def settled(self, name: str) -> dict[str, Any]:
         """What the card of a piece that is being trained says beside how long it took."""
-        return {"settings": _settings(self.recipe.stage(name)), "data": self.table.facts()}
+        return {"settings": settings_of(self.recipe.stage(name)), "data": self.table.facts()}
 
     def _has_weights(self, name: str) -> bool:
         return any((self.state / name).glob("model*.safetensors"))
@@ -143,20 +152,24 @@ class PhotoTraining(StagedRun):
     def builder(self, name: str) -> Callable[[], PocketStage]:
         config, kinds = self.recipe.stage(name), {"autoencoder": PhotoAutoencoderStage, "decoder": DecoderStage}
         if name in kinds:
-            return lambda: kinds[name](config, self.autoencoder, self.encoder, self.photographs, self.device)  # type: ignore[arg-type]
+            return lambda: kinds[name](config, self.autoencoder, self.judge(), self.photographs, self.device)  # type: ignore[arg-type]
 
         def build() -> PhotoDenoiserStage:
             assert isinstance(config, PhotoDenoiserConfig)
             table = self.table
             if name == "denoiser-1":
                 table.set_statistics(self.denoiser.to(self.device).tokens)
-            return PhotoDenoiserStage(config, self.denoiser, table, self.device, self.look)
+            return PhotoDenoiserStage(config, self.denoiser, table, self.device, self.look, self.critic)
 
         return build
 
-    def generator(self, denoiser: ConditionedDenoiser, guides: bool) -> Photo:
+    def judge(self) -> EfficientLite | SlimRes12:
+        """Who says whether a picture that was drawn looks right."""
+        return self.encoder
+
+    def generator(self, denoiser: ConditionedDenoiser, guides: bool) -> Pocket:
         """What draws with this denoiser, on the device; whether it was taught to guide itself."""
-        made = Photo(
+        made = self.draws(
             self.recipe.network, self.encoder, self.autoencoder, denoiser.denoiser, denoiser.tokens, mode="self",
             guidance=self.recipe.guidance.guidance if guides else 1.0,
         )  # fmt: skip
@@ -170,12 +183,12 @@ class PhotoTraining(StagedRun):
 
         With `int8` the denoiser's matrices are stored in bytes: half the size again.
         """
-        made = self.stages.get("guidance") or self.stages[max(name for name in self.stages if piece(name))]
+        made = self.stages[max((name for name in self.stages if chain(name) == "denoiser"), key=self.order.index)]
         card = {
-            "kind": PHOTO,
+            "kind": self.kind,
             "mode": "self",
             "network": self.recipe.network.to_dict(),
-            "condition": {"name": self.recipe.condition, "widths": list(WIDTHS)},
+            "condition": {"name": self.recipe.condition, "widths": list(self.recipe.kept_widths)},
             "data": {"name": data_name, **made["data"]},
             "init": None,
             "recipe": self.recipe.to_dict(),
@@ -184,17 +197,26 @@ class PhotoTraining(StagedRun):
             "seconds": round(sum(stage["seconds"] for stage in self.stages.values()), 1),
             **(facts or {}),
         }
-        parts: dict[str, nn.Module] = {
-            "autoencoder": self.autoencoder, "denoiser": self.denoiser.denoiser, "tokens": self.denoiser.tokens
-        }  # fmt: skip
-        return save_checkpoint(out, join(parts), card, half=True, int8="denoiser." if int8 else "")
+        return save_checkpoint(out, join(self.kept()), card, half=True, int8=self.in_bytes if int8 else None)
+
+    def kept(self) -> dict[str, nn.Module]:
+        """What the generator's folder holds; an encoder from outside comes with its own package."""
+        return {"autoencoder": self.autoencoder, "denoiser": self.denoiser.denoiser, "tokens": self.denoiser.tokens}
+
+    @staticmethod
+    def in_bytes(name: str, value: Tensor) -> bool:
+        """Which tensors bytes are enough for."""
+        return name.startswith("denoiser.") and value.ndim == 2
 
 
-def _same_network(one: str, other: str) -> bool:
-    return (one in AUTOENCODER) == (other in AUTOENCODER)
+def chain(stage: str) -> str:
+    """Whose stages follow each other, each with all that those before it made: the autoencoder's, the denoiser's."""
+    if stage in AUTOENCODER:
+        return "autoencoder"
+    return stage if stage in ("wide", "encoder") else "denoiser"
 
 
-def _settings(config: StageConfig) -> dict[str, Any]:
+def settings_of(config: StageConfig) -> dict[str, Any]:
     """What a finished stage must have in common with the recipe: all but how much time there was."""
     found: dict[str, Any] = json.loads(json.dumps(asdict(replace(config, seconds=None))))
     return found

@@ -19,9 +19,11 @@ from onesdaug.data.decode import load_members
 from onesdaug.data.images import opened
 from onesdaug.data.sources import Member, loose_members
 from onesdaug.errors import DataError
+from onesdaug.training.augment import DeviceAugment
 
 ONE_IN = 500  # photographs are held out
 MEASURED = 200  # of those are measured on, at most
+ENLARGED = 0.25  # share of a batch cut out smaller and enlarged, as small pictures will come
 
 
 def name_number(identity: str) -> int:
@@ -69,6 +71,14 @@ class Photographs:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    def pictures(self, batch: int, side: int) -> Tensor:
+        """What an autoencoder learns from in one step: squares of random photographs, some of them enlarged."""
+        rows = torch.randint(len(self.images), (batch,), device=self.images.device)
+        few = max(1, int(ENLARGED * batch))
+        enlarge = DeviceAugment(side, crop_scale=(0.02, 0.2), crop_ratio=(1.0, 1.0), jitter=0.0)
+        x = torch.cat([enlarge(self.images[rows[:few]])[0], self.crops(rows[few:], side)])
+        return x.contiguous(memory_format=torch.channels_last)
 
     def crops(self, rows: Tensor, side: int) -> Tensor:
         """A random square of each of these photographs, mirrored by chance, pixel by pixel: (B, 3, side, side)."""

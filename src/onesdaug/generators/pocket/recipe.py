@@ -79,6 +79,24 @@ class PhotoDenoiserConfig(StageConfig):
         return scale if self.decays or step < self.warmup_epochs * steps_per_epoch else 1.0
 
 
+@dataclass(frozen=True)
+class EncoderConfig(StageConfig):
+    """A Res12 that learns to name classes and quarter turns, from pictures alone or beside a wider one's answers."""
+
+    widths: tuple[int, int, int, int] = WIDTHS
+    taught: float = 0.0  # share of the loss that is agreeing with the wider one instead of with the labels
+    temperature: float = 4.0  # of the answers that are compared
+    features: float = 1.0  # weight of the distance of its features, place by place, within that share
+
+
+@dataclass(frozen=True)
+class PolishConfig(PhotoDenoiserConfig):
+    """A piece of the denoiser's training in which what it draws must also look right, to encoders."""
+
+    perceptual: float = 1.0
+    perceptual_rows: int = 256  # rows of the batch that are drawn
+
+
 _RELEASED = PocketConfig()
 
 
@@ -148,6 +166,11 @@ class PhotoRecipe:
     def to_dict(self) -> dict[str, Any]:
         return asdict(self)
 
+    @property
+    def kept_widths(self) -> tuple[int, int, int, int]:
+        """Of an encoder that lies among the weights."""
+        return WIDTHS
+
     def stage(self, name: str) -> StageConfig:
         """The settings of a stage; pieces of the denoiser's training differ in what they draw at random."""
         if (number := piece(name)) is not None:
@@ -155,19 +178,76 @@ class PhotoRecipe:
         config: StageConfig = getattr(self, name)
         return config
 
+    @property
+    def stage_names(self) -> list[str]:
+        """Those that have settings of their own; pieces share theirs."""
+        return [name for name, value in vars(self).items() if isinstance(value, StageConfig)]
+
     def with_seconds(self, seconds: dict[str, float | None]) -> PhotoRecipe:
         """Other lengths for some of the stages; None: their steps, however long they take."""
         return replace(self, **{name: replace(getattr(self, name), seconds=s) for name, s in seconds.items()})
 
 
 PIECES = 9  # of the denoiser's training, at most
-PHOTO_STAGES = ("autoencoder", "decoder", *(f"denoiser-{i}" for i in range(1, PIECES + 1)), "guidance")
+_PIECES = tuple(f"denoiser-{i}" for i in range(1, PIECES + 1))
+PHOTO_STAGES = ("autoencoder", "decoder", *_PIECES, "guidance")
 
 
 def piece(stage: str) -> int | None:
     """Which piece of the denoiser's training a stage is, if it is one."""
     word, _, number = stage.partition("-")
     return int(number) if word == "denoiser" and stage in PHOTO_STAGES else None
+
+
+_THUMBNAILS = PocketConfig(
+    channels=6, ae_width=64, width=96, dim=384, depth=7, heads=6, global_dim=640, local_dim=640, told=2, deep=True
+)
+_WIDE = EncoderConfig(
+    steps=24_000, batch=256, lr=0.1, weight_decay=5e-4, eval_every=10, widths=(96, 192, 384, 768), seconds=680
+)
+_KEPT = replace(_WIDE, steps=10_000, widths=(64, 160, 320, 640), taught=0.8, seconds=380)
+
+
+@dataclass(frozen=True)
+class ThumbnailRecipe(PhotoRecipe):
+    """The next `pocket`: a wide encoder teaches the one that is kept, and both judge what is drawn; 96 pixels."""
+
+    condition: str = "slim-res12"
+    network: PocketConfig = _THUMBNAILS
+    wide: EncoderConfig = _WIDE
+    encoder: EncoderConfig = _KEPT
+    autoencoder: AutoencoderConfig = AutoencoderConfig(
+        steps=5_000, batch=128, lr=1e-3, crop=96, perceptual=0.5, seconds=140, eval_every=3
+    )
+    decoder: AutoencoderConfig = AutoencoderConfig(
+        steps=1_500, batch=128, lr=2e-4, ema=0.998, crop=96, perceptual=2.0, adversarial=0.1, seconds=55, eval_every=3
+    )
+    views: int = 6
+    denoiser: PhotoDenoiserConfig = PhotoDenoiserConfig(
+        steps=12_000, batch=1024, lr=1e-3, ema=0.9995, weight_decay=0.01, seconds=700, eval_every=20,
+        shares=(0.0, 0.6, 0.4), same_class=0.5,
+    )  # fmt: skip
+    polish: PolishConfig = PolishConfig(
+        steps=3_000, batch=512, lr=3e-4, ema=0.998, weight_decay=0.01, seconds=330, eval_every=10, warmup_epochs=1.0,
+        shares=(0.0, 0.6, 0.4), same_class=0.5, decays=True,
+    )  # fmt: skip
+    guidance: PhotoDenoiserConfig = PhotoDenoiserConfig(
+        steps=3_000, batch=1024, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=220, eval_every=10, warmup_epochs=1.0,
+        shares=(0.0, 0.6, 0.4), same_class=0.5, dropped=0.05, decays=True, guidance=16.0,
+    )  # fmt: skip
+
+    keeps_wide: bool = False  # the generator looks through the wide encoder itself: no other is trained
+
+    @property
+    def kept_widths(self) -> tuple[int, int, int, int]:
+        return (self.wide if self.keeps_wide else self.encoder).widths
+
+    def keeping_wide(self) -> ThumbnailRecipe:
+        dim = self.wide.widths[-1]
+        return replace(self, keeps_wide=True, network=replace(self.network, global_dim=dim, local_dim=dim))
+
+
+THUMBNAIL_STAGES = ("wide", "encoder", "autoencoder", "decoder", *_PIECES, "polish", "guidance")
 
 
 # The same path in seconds on a CPU: for tests, and to try a change before renting a GPU.
@@ -198,4 +278,18 @@ PHOTO_SMOKE = PhotoRecipe(
     denoiser=_FEW_PHOTOS,
     guidance=replace(_FEW_PHOTOS, decays=True, guidance=4.0),
 )
+_FEW_THUMBNAILS = replace(_FEW_PHOTOS, shares=(0.0, 0.6, 0.4))
+_FEW_LOOKS = EncoderConfig(steps=2, batch=8, lr=1e-3, warmup_epochs=0.0, ema=0.5, widths=(8, 12, 16, 24))
+THUMBNAIL_SMOKE = ThumbnailRecipe(
+    network=replace(_THUMBNAILS, size=32, ae_width=8, width=16, dim=32, depth=3, heads=2, global_dim=24, local_dim=24),
+    wide=replace(_FEW_LOOKS, widths=(8, 12, 16, 32)),
+    encoder=replace(_FEW_LOOKS, taught=0.5),
+    autoencoder=_FEW_CROPS,
+    decoder=replace(_FEW_CROPS, adversarial=0.5),
+    views=2,
+    denoiser=_FEW_THUMBNAILS,
+    polish=PolishConfig(**asdict(_FEW_THUMBNAILS), perceptual_rows=4),
+    guidance=replace(_FEW_THUMBNAILS, decays=True, guidance=16.0),
+)
 PHOTO_RECIPES = {"photo": PhotoRecipe(), "photo-smoke": PHOTO_SMOKE}
+THUMBNAIL_RECIPES = {"pocket-2": ThumbnailRecipe(), "pocket-2-smoke": THUMBNAIL_SMOKE}

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
-from onesdaug.generators.pocket.condition import SlimRes12
+from onesdaug.generators.pocket.condition import SlimRes12, feature_distance
 from onesdaug.generators.pocket.networks import Autoencoder
 from onesdaug.generators.pocket.recipe import StageConfig
 from onesdaug.generators.pocket.train_stage import PocketStage
@@ -16,17 +16,6 @@ from onesdaug.training.stage import mixed_precision
 
 PERCEPTUAL = 0.5
 KL = 1e-6
-
-
-def feature_distance(encoder: SlimRes12, made: Tensor, real: Tensor) -> Tensor:
-    """Mean squared distance of unit-length features over the places of blocks 1 to 4 (LPIPS without its weights)."""
-    with torch.no_grad():
-        wanted = encoder.maps(real)
-    total = made.new_zeros(())
-    for got, want in zip(encoder.maps(made), wanted, strict=True):
-        difference = F.normalize(got.float(), dim=1) - F.normalize(want.float(), dim=1)
-        total = total + difference.square().sum(1).mean()
-    return total / len(wanted)
 
 
 class AutoencoderStage(PocketStage):

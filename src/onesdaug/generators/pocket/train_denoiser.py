@@ -13,10 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
-from onesdaug.generators.pocket.condition import SlimRes12, measure
+from onesdaug.generators.pocket.condition import SlimRes12, feature_distance, measure
 from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, Tokens
 from onesdaug.generators.pocket.recipe import DenoiserConfig
-from onesdaug.generators.pocket.train_autoencoder import feature_distance
 from onesdaug.generators.pocket.train_stage import PocketStage
 from onesdaug.generators.schedule import Schedule
 from onesdaug.training.augment import DeviceAugment
@@ -126,23 +125,26 @@ class DenoiserStage(PocketStage):
         loss = F.mse_loss(v, signal * eps - noise * z0)
         if c.perceptual:
             few = slice(0, c.perceptual_rows)
-            loss = loss + c.perceptual * self._perceptual((signal * z - noise * v)[few], z0[few])
+            with mixed_precision(self.device):
+                got, want = drawn_alike(self.autoencoder, (signal * z - noise * v)[few], z0[few])
+                loss = loss + c.perceptual * feature_distance(self.encoder, got, want)
         return loss
-
-    def _perceptual(self, made: Tensor, real: Tensor) -> Tensor:
-        """How far the x0 implied by v looks from the real one; both are cut and mirrored alike, by chance, so that
-        noise which fools the encoder at one place does not pay."""
-        side = 4 * made.shape[-1]
-        left, top = (int(i) for i in torch.randint(side // 12 + 1, (2,)))  # on the host: nothing waits
-        size = side - side // 12
-        with mixed_precision(self.device):
-            pictures = self.autoencoder.decode(torch.cat([made, real]))[..., top : top + size, left : left + size]
-            got, want = (pictures.flip(-1) if torch.rand(()) < 0.5 else pictures).chunk(2)
-            return feature_distance(self.encoder, got, want)
 
     def optimizer(self) -> torch.optim.Optimizer:
         c = self.config
         return decayed_matrices(self.model, c.lr, c.weight_decay, self.device)
+
+
+def drawn_alike(autoencoder: Autoencoder, made: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """The pictures of two batches of latents, both cut and mirrored alike, by chance: noise which fools an encoder at
+    one place does not pay."""
+    pictures = autoencoder.decode(torch.cat([made, real]))
+    side = pictures.shape[-1]
+    left, top = (int(i) for i in torch.randint(side // 12 + 1, (2,)))  # on the host: nothing waits
+    size = side - side // 12
+    pictures = pictures[..., top : top + size, left : left + size]
+    got, want = (pictures.flip(-1) if torch.rand(()) < 0.5 else pictures).chunk(2)
+    return got, want
 
 
 def decayed_matrices(model: nn.Module, lr: float, weight_decay: float, device: torch.device) -> torch.optim.AdamW:

@@ -15,28 +15,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from onesdaug.generators.pocket.condition import EfficientLite
+from onesdaug.generators.pocket.condition import EfficientLite, SlimRes12, feature_distance
 from onesdaug.generators.pocket.deep import DeepAutoencoder, Discriminator
 from onesdaug.generators.pocket.photographs import Photographs, floats
 from onesdaug.generators.pocket.recipe import AutoencoderConfig
+from onesdaug.generators.pocket.thumbnails import Thumbnails
 from onesdaug.generators.pocket.train_stage import PocketStage
-from onesdaug.training.augment import DeviceAugment
 from onesdaug.training.stage import mixed_precision
 
 KL = 3e-3  # for each number of the latent on average
 COARSE, COARSE_ROWS = 0.1, 0.25  # weight of the halved latent's picture, and the share of rows it is drawn for
-ENLARGED = 0.25  # share of rows cut out smaller and enlarged, as small pictures will come
-
-
-def perceptual_distance(encoder: EfficientLite, made: Tensor, real: Tensor) -> Tensor:
-    """Mean squared distance of unit-length features over the places of four sizes (LPIPS without its weights)."""
-    with torch.no_grad():
-        wanted = encoder.maps(real)
-    distances = [
-        (F.normalize(got.float(), dim=1) - F.normalize(want.float(), dim=1)).square().sum(1).mean()
-        for got, want in zip(encoder.maps(made), wanted, strict=True)
-    ]
-    return torch.stack(distances).mean()
 
 
 def shared(made: Tensor, error: Tensor, others: list[tuple[float, Tensor]]) -> Tensor:
@@ -58,8 +46,8 @@ class PhotoAutoencoderStage(PocketStage):
     autoencoder: DeepAutoencoder
 
     def __init__(
-        self, config: AutoencoderConfig, autoencoder: DeepAutoencoder, encoder: EfficientLite,
-        photographs: Photographs, device: torch.device,
+        self, config: AutoencoderConfig, autoencoder: DeepAutoencoder, encoder: EfficientLite | SlimRes12,
+        photographs: Photographs | Thumbnails, device: torch.device,
     ) -> None:  # fmt: skip
         super().__init__(config, device)
         self.photographs = photographs
@@ -67,15 +55,10 @@ class PhotoAutoencoderStage(PocketStage):
         self.encoder = encoder.to(device, memory_format=torch.channels_last).eval().requires_grad_(False)  # type: ignore[call-overload]
         self.posterior: Any = autoencoder.posterior
         self.decode: Any = autoencoder.decode
-        self.distance: Any = perceptual_distance
-        self.enlarge = DeviceAugment(config.crop, crop_scale=(0.02, 0.2), crop_ratio=(1.0, 1.0), jitter=0.0)
+        self.distance: Any = feature_distance
 
     def pictures(self) -> Tensor:
-        rows = self.random_rows(len(self.photographs))
-        few = max(1, int(ENLARGED * len(rows)))
-        large = self.enlarge(self.photographs.images[rows[:few]])[0]
-        x = torch.cat([large, self.photographs.crops(rows[few:], self.config.crop)])
-        return x.contiguous(memory_format=torch.channels_last)
+        return self.photographs.pictures(self.config.batch, self.config.crop)
 
     def loss(self, step: int) -> Tensor:
         x = self.pictures()
@@ -133,8 +116,8 @@ class DecoderStage(PhotoAutoencoderStage):
     model: Contest
 
     def __init__(
-        self, config: AutoencoderConfig, autoencoder: DeepAutoencoder, encoder: EfficientLite,
-        photographs: Photographs, device: torch.device,
+        self, config: AutoencoderConfig, autoencoder: DeepAutoencoder, encoder: EfficientLite | SlimRes12,
+        photographs: Photographs | Thumbnails, device: torch.device,
     ) -> None:  # fmt: skip
         super().__init__(config, autoencoder, encoder, photographs, device)
         self.model = Contest(self.autoencoder).to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]

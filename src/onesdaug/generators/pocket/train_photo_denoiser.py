@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from onesdaug.generators.pocket.networks import telling
 from onesdaug.generators.pocket.photo_table import PhotoTable
-from onesdaug.generators.pocket.recipe import PhotoDenoiserConfig
+from onesdaug.generators.pocket.recipe import PhotoDenoiserConfig, PolishConfig
 from onesdaug.generators.pocket.train_denoiser import ConditionedDenoiser, decayed_matrices
 from onesdaug.generators.pocket.train_stage import PocketStage
 from onesdaug.generators.schedule import Schedule
@@ -23,12 +23,14 @@ from onesdaug.training.stage import mixed_precision, own_randomness
 
 CLIP = 1.0  # length of a gradient: a rare bad batch must not undo minutes
 Look = Callable[[ConditionedDenoiser, int], dict[str, float]]
+Critic = Callable[[Tensor, Tensor], Tensor]
 
 
 class PhotoDenoiserStage(PocketStage):
     """The loss of one step: ||v − v_theta(z_t, t, c)||²; `scores` is the same on the photographs held out.
 
     `look` is called with the averaged network and the step at every validation: to draw with it, and give more scores.
+    In a polish, `critic` says how far the x0 that v implies looks from the real one.
     """
 
     config: PhotoDenoiserConfig
@@ -37,10 +39,10 @@ class PhotoDenoiserStage(PocketStage):
 
     def __init__(
         self, config: PhotoDenoiserConfig, model: ConditionedDenoiser, table: PhotoTable, device: torch.device,
-        look: Look | None = None,
+        look: Look | None = None, critic: Critic | None = None,
     ) -> None:  # fmt: skip
         super().__init__(config, device)
-        self.table, self.look, self.step = table, look, 0
+        self.table, self.look, self.critic, self.step = table, look, critic, 0
         # a generator may have drawn with it meanwhile, and set it to be left alone
         self.model = model.to(device, memory_format=torch.channels_last).requires_grad_(True)  # type: ignore[call-overload]
         self.network: Any = self.model
@@ -51,9 +53,10 @@ class PhotoDenoiserStage(PocketStage):
 
     def loss(self, step: int) -> Tensor:
         self.step = step
-        return self._error(self.network, self.table.pick(self.config.batch, self.config.shares))
+        rows = self.table.pick(self.config.batch, self.config.shares)
+        return self._error(self.network, rows, self.critic)
 
-    def _error(self, network: Any, rows: Tensor) -> Tensor:
+    def _error(self, network: Any, rows: Tensor, critic: Critic | None = None) -> Tensor:
         c, table, n = self.config, self.table, len(rows)
         view = torch.randint(table.views, (n,), device=self.device)
         z0, sides = table.latents[rows, view].float(), table.sides[rows, view]
@@ -77,6 +80,9 @@ class PhotoDenoiserStage(PocketStage):
         with mixed_precision(self.device):
             made = network(z, t, whole, local, same, dropped, telling(sides, scale)).float()
         loss: Tensor = ((made - v).square().mean((1, 2, 3)) / scale).mean()
+        if isinstance(c, PolishConfig) and critic is not None:
+            few = torch.randperm(n, device=self.device)[: c.perceptual_rows]  # of all kinds
+            loss = loss + c.perceptual * critic((signal * z - noise * made)[few], z0[few])
         return loss
 
     @torch.no_grad()

@@ -1,0 +1,144 @@
+"""`onesdaug generator train --recipe pocket-2`: from small labelled pictures to a folder of weights, in pieces.
+
+    wide ─► encoder ─► autoencoder ─► decoder ─► denoiser-1 ─► … ─► polish ─► guidance ─► NAME/model-*.safetensors
+
+As with photographs every finished stage lies in NAME.state and can be carried. Nothing here has seen a picture that
+is not in the data given: the encoder that is kept learns from a wider one of the same classes, which also judges what
+the autoencoder and, in the polish, the denoiser draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from onesdaug.common.progress import log
+from onesdaug.encoders.checkpoint import Card, read_card
+from onesdaug.errors import ConfigError
+from onesdaug.generators.pocket.cards import KIND
+from onesdaug.generators.pocket.condition import SlimRes12, maps_distance
+from onesdaug.generators.pocket.generator import Pocket
+from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, Source
+from onesdaug.generators.pocket.photo_training import PhotoTraining, settings_of
+from onesdaug.generators.pocket.recipe import THUMBNAIL_STAGES, ThumbnailRecipe
+from onesdaug.generators.pocket.thumbnails import Thumbnails
+from onesdaug.generators.pocket.train_denoiser import drawn_alike
+from onesdaug.generators.pocket.train_encoder import EncoderStage, Learner
+from onesdaug.generators.pocket.train_stage import PocketStage
+from onesdaug.training.stage import mixed_precision
+
+
+class ThumbnailTraining(PhotoTraining):
+    """One run; `pictures` gives the labelled parts, and is asked again by every stage that needs them anew."""
+
+    recipe: ThumbnailRecipe
+    order = THUMBNAIL_STAGES
+    places = ("networks", "photographs", "table", *THUMBNAIL_STAGES)
+    kind, draws = KIND, Pocket
+
+    def __init__(
+        self, recipe: ThumbnailRecipe, pictures: Callable[[], Source], out: Path, device: torch.device | str = "cpu",
+        deadline: float | None = None, compiled: bool = False,
+    ) -> None:  # fmt: skip
+        sizes, dim = recipe.network, recipe.kept_widths[-1]
+        if (sizes.global_dim, sizes.local_dim) != (dim, dim):
+            raise ConfigError(f"the encoder gives features of {dim}, the network expects {sizes.global_dim}")
+        if recipe.keeps_wide:
+            self.order = tuple(name for name in THUMBNAIL_STAGES if name != "encoder")
+        super().__init__(recipe, [], out, device, deadline, compiled, pictures)
+        self.critic = self._apart
+
+    @cached_property
+    def photographs(self) -> Thumbnails:  # type: ignore[override]
+        """On the device, for the first stage that is run and needs them."""
+        assert self.pictures is not None
+        made = Thumbnails(self.pictures(), self.recipe.network.size, self.device)
+        log.info(f"{len(made):,} pictures of {len(made.classes)} classes, {len(made.held)} held out")
+        return made
+
+    @cached_property
+    def wide(self) -> Learner:
+        return self._learner("wide")
+
+    @cached_property
+    def learner(self) -> Learner:
+        """Around the encoder that is kept."""
+        return self._learner("encoder", self.recipe.wide.widths[-1])
+
+    def _learner(self, name: str, teacher_dim: int = 0) -> Learner:
+        done = self.state / name / "card.json"
+        classes = read_card(done.parent, Card)["stage"]["data"]["classes"] if done.is_file() else None
+        with self.seeded(name):
+            encoder = SlimRes12(self.recipe.stage(name).widths)  # type: ignore[attr-defined]
+            return Learner(encoder, len(classes or self.photographs.classes), teacher_dim)
+
+    @cached_property
+    def encoder(self) -> SlimRes12:  # type: ignore[override]
+        return self._judge(self.wide if self.recipe.keeps_wide else self.learner)
+
+    def _judge(self, learner: Learner) -> SlimRes12:
+        """Its encoder, from now on only to look with."""
+        learner.to(self.device, memory_format=torch.channels_last).eval().requires_grad_(False)  # type: ignore[call-overload]
+        return learner.encoder
+
+    def _encoded(self, parts: Source) -> PhotoTable:
+        recipe, parts = self.recipe, list(parts)
+        finest = max(part.images.shape[1] for _, part in parts)
+        return PhotoTable(
+            parts, self.autoencoder, self.encoder, recipe.network.size, recipe.views, self.device, held_of=KINDS,
+            finest=finest,
+        )  # fmt: skip
+
+    def trained_by(self, name: str) -> nn.Module:
+        learners = {"wide": lambda: self.wide, "encoder": lambda: self.learner}
+        return learners[name]() if name in learners else super().trained_by(name)
+
+    def builder(self, name: str) -> Callable[[], PocketStage]:
+        recipe, device = self.recipe, self.device
+        if name == "wide":
+            return lambda: EncoderStage(recipe.wide, self.wide, self.photographs, device, look=self.look)
+        if name == "encoder":
+
+            def taught() -> EncoderStage:
+                self._judge(self.wide)
+                return EncoderStage(recipe.encoder, self.learner, self.photographs, device, self.wide, self.look)
+
+            return taught
+        return super().builder(name)
+
+    def settled(self, name: str) -> dict[str, Any]:
+        if name in ("wide", "encoder"):
+            return {"settings": settings_of(self.recipe.stage(name)), "data": self.photographs.facts()}
+        return super().settled(name)
+
+    def judge(self) -> SlimRes12:
+        """Not the one whose features are drawn from, where there are two."""
+        return self._judge(self.wide)
+
+    def _apart(self, made: Tensor, real: Tensor) -> Tensor:
+        """How far the pictures of latents look apart: place by place to the wide encoder, as a whole to both."""
+        total = made.new_zeros(())
+        with mixed_precision(self.device):
+            got, want = drawn_alike(self.autoencoder, made, real)
+            for encoder in dict.fromkeys((self.judge(), self.encoder)):
+                with torch.no_grad():
+                    wanted = encoder.maps(want)
+                found = encoder.maps(got)
+                one, other = (maps[-1].float().mean((2, 3)) for maps in (found, wanted))
+                total = total + (1 - F.cosine_similarity(one, other)).mean()
+                if encoder is self.judge():
+                    total = total + maps_distance(found, wanted)
+        return total
+
+    def kept(self) -> dict[str, nn.Module]:
+        return {**super().kept(), "condition": self.encoder}
+
+    @staticmethod
+    def in_bytes(name: str, value: Tensor) -> bool:
+        return PhotoTraining.in_bytes(name, value) or name.startswith("condition.")
