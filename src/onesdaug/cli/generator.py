@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from onesdaug.cli.options import examples, options, spelling
+from onesdaug.cli.options import From, examples, options, spelling
 from onesdaug.cli.screen import resumable
 from onesdaug.common.options import Device, MaxSeconds, Root
 from onesdaug.errors import ConfigError
@@ -23,6 +24,31 @@ app = typer.Typer(
     add_completion=False,
 )
 RecipeName = Literal["pocket", "pocket-imagenet", "pocket-2", "photo", "smoke", "pocket-2-smoke", "photo-smoke"]
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """What a generator learns from, and what it starts from."""
+
+    data: Annotated[str, "A benchmark's name, or your folder with train/ (or a zip, a CSV) in it"] = "miniimagenet"
+    root: Root = None
+    init: Annotated[str | None, "pocket-imagenet: the finished generator it starts from (else pocket)"] = None
+    photographs: Annotated[Path | None, "photo: photographs without classes, in folders or zip files"] = None
+    also: Annotated[
+        Path | None, "photo, pocket-2: more pictures of classes, such as Tiny-ImageNet; a zip, or a folder of them"
+    ] = None
+
+    def check(self, recipe: str) -> None:
+        if recipe in ("photo", "photo-smoke"):
+            if self.init is not None or self.photographs is None:
+                raise ConfigError(f"recipe {recipe} needs --photographs, and starts from nothing: no --init")
+        elif recipe in ("pocket-2", "pocket-2-smoke"):
+            if self.init is not None or self.photographs is not None:
+                raise ConfigError(f"recipe {recipe} learns from --data and --also alone: no --photographs, no --init")
+        elif self.photographs or self.also:
+            raise ConfigError(
+                f"--photographs and --also are for the recipe photo, not {recipe}; pocket-2 takes --also"
+            )
 
 
 @app.command(
@@ -45,24 +71,7 @@ def train(
             "smoke (tiny: to try)."
         ),
     ] = "pocket",
-    data: Annotated[
-        str, typer.Option(help="A benchmark's name, or your folder with train/ (or a zip, a CSV) in it.")
-    ] = "miniimagenet",
-    root: Root = None,
-    init: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="pocket-imagenet: the finished generator it starts from (else pocket)."),
-    ] = None,
-    photographs: Annotated[
-        Path | None,
-        typer.Option(metavar="FOLDER", help="photo: photographs without classes, in folders or zip files."),
-    ] = None,
-    also: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", help="photo, pocket-2: more pictures of classes, such as Tiny-ImageNet; a zip, or zips."
-        ),
-    ] = None,
+    pictures: Annotated[Pictures, From(Pictures)],
     until: Annotated[
         str,
         typer.Option(
@@ -90,30 +99,26 @@ def train(
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
     place = pick_device(device)
     _check_free(out)
-    if recipe in ("photo", "photo-smoke") and (init is not None or photographs is None):
-        raise ConfigError(f"recipe {recipe} needs --photographs, and starts from nothing: no --init")
-    if recipe in ("pocket-2", "pocket-2-smoke") and (init is not None or photographs is not None):
-        raise ConfigError(f"recipe {recipe} learns from --data and --also alone: no --photographs, no --init")
+    pictures.check(recipe)
     if recipe.startswith(("photo", "pocket-2")):
-        _train_in_pieces(recipe, out, photographs, data, also, root, until, fixed_steps, place, deadline)
-    elif photographs or also:
-        raise ConfigError(f"--photographs and --also are for the recipe photo, not {recipe}; pocket-2 takes --also")
+        _train_in_pieces(recipe, out, pictures, until, fixed_steps, place, deadline)
     else:
-        chosen, start = _recipe(recipe, init, fixed_steps)
-        _train_pocket(chosen, start, out, data, root, place, deadline)
+        chosen, start = _recipe(recipe, pictures.init, fixed_steps)
+        _train_pocket(chosen, start, out, pictures, place, deadline)
     if (out / "card.json").is_file():
         info(str(out))
 
 
 def _train_pocket(
-    recipe: Recipe, start: Path | None, out: Path, data: str, root: Path | None, device: Any, deadline: float | None
+    recipe: Recipe, start: Path | None, out: Path, pictures: Pictures, device: Any, deadline: float | None
 ) -> None:
     from onesdaug.common.progress import log
     from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.data.registry import BENCHMARKS, load_split
     from onesdaug.generators.pocket import training
 
-    images = load_split(data, "train", root)
+    data = pictures.data
+    images = load_split(data, "train", pictures.root)
     if _finished(out, recipe, images):
         log.info(f"{out}: done already")
         return
@@ -126,9 +131,8 @@ def _train_pocket(
 
 
 def _train_in_pieces(
-    name: str, out: Path, photographs: Path | None, data: str, also: Path | None, root: Path | None, until: str,
-    fixed_steps: bool, device: Any, deadline: float | None,
-) -> None:  # fmt: skip
+    name: str, out: Path, given: Pictures, until: str, fixed_steps: bool, device: Any, deadline: float | None
+) -> None:
     """All stages up to `until`; the generator is written where that is one of the denoiser's."""
     from onesdaug.common.provenance import commit, describe_machine
     from onesdaug.data.registry import train_members
@@ -143,21 +147,21 @@ def _train_in_pieces(
     if fixed_steps:
         recipe = recipe.with_seconds(dict.fromkeys(recipe.stage_names))
     size = recipe.network.size
-    labelled = [("data", read_labelled(train_members(data, root), size))]
-    if also is not None:
-        labelled.append(("also", read_labelled(find_members(also), size)))
+    labelled = [("data", read_labelled(train_members(given.data, given.root), size))]
+    if given.also is not None:
+        labelled.append(("also", read_labelled(find_members(given.also), size)))
     run: PhotoTraining
     if isinstance(recipe, ThumbnailRecipe):
         run = ThumbnailTraining(recipe, lambda: labelled, out, device, deadline)
     else:
-        parts = read_photographs(photographs, size) if photographs else []
+        parts = read_photographs(given.photographs, size) if given.photographs else []
         pictures = [*(("photographs", part) for part in parts), *labelled]
         run = PhotoTraining(recipe, parts, out, device, deadline, pictures=lambda: pictures)
     if (out / "card.json").is_file():
         card = load_weights(out)[1]
         if card["kind"] != run.kind or "guidance" not in card:  # which says how far a generator guides itself
             raise ConfigError(f"{out} is a generator of another recipe; choose another --output")
-    names = " + ".join(path.name for path in (photographs, Path(data), also) if path)
+    names = " + ".join(path.name for path in (given.photographs, Path(given.data), given.also) if path)
     with resumable():
         for stage in run.until(until):
             run.one(stage)
