@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ from PIL import Image
 from onesdaug.common.progress import Progress
 
 if TYPE_CHECKING:
+    from tests.report.chromium import Browser
     from tests.studies.world import World
 
 torch.set_num_threads(1)  # tiny models: threads only wait for each other
@@ -46,6 +48,18 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
     from tests.studies.world import make_world
 
     return make_world(tmp_path_factory.mktemp("world"))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    """A headless Chromium."""
+    from tests.report import chromium
+
+    found = chromium.find()
+    if found is None:
+        pytest.skip(chromium.NOT_FOUND)
+    with chromium.Browser(*found) as running:
+        yield running
 
 
 Told = list[tuple[str, int, int]]

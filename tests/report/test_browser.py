@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -62,15 +61,6 @@ LOOK = """
   };
 })()
 """
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[chromium.Browser]:
-    found = chromium.find()
-    if found is None:
-        pytest.skip(chromium.NOT_FOUND)
-    with chromium.Browser(*found) as running:
-        yield running
 
 
 def look(browser: chromium.Browser, page: Path, width: int, scheme: str = "light") -> dict[str, Any]:

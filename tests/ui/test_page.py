@@ -56,15 +56,6 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[chromium.Browser]:
-    found = chromium.find()
-    if found is None:
-        pytest.skip(chromium.NOT_FOUND)
-    with chromium.Browser(*found) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
 def served(browser: chromium.Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """No configuration but a short report and no window; the address is what it says."""
     results = tmp_path_factory.mktemp("results")

@@ -22,7 +22,25 @@ from onesdaug.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class CropFlip(ViewSource):
+class _Edits(ViewSource):
+    """Views that a stream of random numbers each decides."""
+
+    def describe(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None, seed: int = 0) -> Tensor:
+        """(B, 3, H, W) → (B, K, 3, H, W); view (image, k) is the same in any batch."""
+        return self._views(batch, _streams(batch, range(1, k + 1), seeds, seed))
+
+    def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
+        return self._views(batch, _streams(batch, range(number, number + 1), seeds))[:, 0]
+
+    def _views(self, batch: Tensor, streams: list[np.random.Generator]) -> Tensor:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class CropFlip(_Edits):
     """A random resized crop, flipped half of the time.
 
     `scale` bounds the part of the area that is kept, `ratio` the crop's aspect relative to the image's.
@@ -37,16 +55,6 @@ class CropFlip(ViewSource):
             raise ConfigError(f"CropFlip scale={self.scale}: parts of the area, 0 < low <= high <= 1")
         if not 0 < self.ratio[0] <= self.ratio[1]:
             raise ConfigError(f"CropFlip ratio={self.ratio}: aspect ratios, 0 < low <= high")
-
-    def describe(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None, seed: int = 0) -> Tensor:
-        """(B, 3, H, W) → (B, K, 3, H, W); view (image, k) is the same in any batch."""
-        return self._views(batch, _streams(batch, range(1, k + 1), seeds, seed))
-
-    def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
-        return self._views(batch, _streams(batch, range(number, number + 1), seeds))[:, 0]
 
     def _views(self, batch: Tensor, streams: list[np.random.Generator]) -> Tensor:
         # a crop only ever grows: no antialiasing needed
@@ -65,7 +73,7 @@ class CropFlip(ViewSource):
 
 
 @dataclass(frozen=True)
-class Traditional(ViewSource):
+class Traditional(_Edits):
     """The paper's traditional edits: a random rotation, a random affine warp, colour jitter.
 
     The paper names these three and no numbers. Here rotation is as strong as in its shape tweak, the rest is what
@@ -82,16 +90,6 @@ class Traditional(ViewSource):
     def __post_init__(self) -> None:
         if not (0 <= self.scale < 1 and 0 <= self.jitter <= 1 and 0 <= self.shear < 90 and self.translate >= 0):
             raise ConfigError(f"{self}: scale in [0, 1), jitter in [0, 1], shear in [0, 90), translate not negative")
-
-    def describe(self) -> dict[str, Any]:
-        return asdict(self)
-
-    def tensors(self, batch: Tensor, k: int, seeds: Sequence[int | str] | None = None, seed: int = 0) -> Tensor:
-        """(B, 3, H, W) → (B, K, 3, H, W); view (image, k) is the same in any batch."""
-        return self._views(batch, _streams(batch, range(1, k + 1), seeds, seed))
-
-    def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
-        return self._views(batch, _streams(batch, range(number, number + 1), seeds))[:, 0]
 
     def _views(self, batch: Tensor, streams: list[np.random.Generator]) -> Tensor:
         aspect = batch.shape[-1] / batch.shape[-2]

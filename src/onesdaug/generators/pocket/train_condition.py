@@ -52,8 +52,4 @@ class ConditionStage(PocketStage):
         return loss + F.cross_entropy(turned.float(), turns)
 
     def optimizer(self) -> torch.optim.Optimizer:
-        c = self.config
-        return torch.optim.SGD(
-            self.model.parameters(), lr=c.lr, momentum=0.9, nesterov=True, weight_decay=c.weight_decay,
-            fused=self.device.type == "cuda",
-        )  # fmt: skip
+        return self.sgd(self.model)

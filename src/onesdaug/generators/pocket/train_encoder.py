@@ -90,11 +90,7 @@ class EncoderStage(PocketStage):
         return {"data": self.thumbnails.facts()}
 
     def optimizer(self) -> torch.optim.Optimizer:
-        c = self.config
-        return torch.optim.SGD(
-            self.model.parameters(), lr=c.lr, momentum=0.9, nesterov=True, weight_decay=c.weight_decay,
-            fused=self.device.type == "cuda",
-        )  # fmt: skip
+        return self.sgd(self.model)
 
 
 def _answers(mine: Tensor, wanted: Tensor, temperature: float) -> Tensor:

@@ -39,6 +39,14 @@ class PocketStage(Stage):
         """One number below `high` for each row of a batch."""
         return torch.randint(high, (self.config.batch,), device=self.device)
 
+    def sgd(self, model: nn.Module) -> torch.optim.Optimizer:
+        """What encoders of classes are trained with."""
+        c = self.config
+        return torch.optim.SGD(
+            model.parameters(), lr=c.lr, momentum=0.9, nesterov=True, weight_decay=c.weight_decay,
+            fused=self.device.type == "cuda",
+        )  # fmt: skip
+
     def finish(self) -> None:
         """Called with the final weights in place."""
 
