@@ -129,6 +129,9 @@ def describe(classifier: Classifier, data: str, head: Head, card: Mapping[str, A
 
 
 def _training(card: Mapping[str, Any], scored: str) -> str:
+    if card.get("kind") == "pretrain":
+        seen = card["data"]["train"]
+        return f"trained here as a classifier of {seen['classes']} classes, {seen['images']:,} images"
     head = card.get("head") or {}
     metric = head.get("trained_with", head.get("settings", {})).get("metric", scored)
     shots = _shots(card)
