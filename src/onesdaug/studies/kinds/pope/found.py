@@ -42,7 +42,6 @@ class Found:
                 "reported_on": len(photo.others),
                 "questions": asked,
                 "shift": photo.shift,
-                "seed": SEED,
                 "model": json.loads(json.dumps(photo.about)),
                 "tuned": [choice.facts() for choice in photo.choices],
                 "worse": list(self._worse()),
@@ -52,7 +51,7 @@ class Found:
         }
 
     def facts(self) -> Facts:
-        photo, found = self.photo, Facts()
+        photo, found = self.photo, Facts(seeds={"views": SEED})
         pictures = photo.asker.photographs
         found.data["photographs"] = f"{len(photo.first) + len(photo.others)}, {pictures.fingerprint}"
         found.data |= {f"questions, {split}": mark for split, mark in photo.fingerprints.items()}

@@ -46,7 +46,7 @@ def _name(label: str, generator: str) -> str:
 
 def _named(answer: Answer) -> Answer:
     rule = f", {RULES[answer.rule]}" if answer.rule else ""
-    return answer.model_copy(update={"method": _name(answer.method, answer.generator) + rule, "decoding": "greedy"})
+    return answer.model_copy(update={"method": _name(answer.method, answer.generator) + rule, "decoding": ""})
 
 
 def _mark(row: str, generator: str) -> str:
