@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from onesdaug.encoders.load import build_backbone, load_encoder
-from onesdaug.encoders.transformer import DropPath, HubBackbone, waves
-from onesdaug.fewshot.pretrain import pretrain, with_more
+from onesdaug.encoders.transformer import DropPath, HubBackbone, ViTSmall, waves
+from onesdaug.fewshot.pretrain import Pretraining, pretrain, with_more
 from onesdaug.fewshot.recipes import FINE_TUNED, TRANSFORMERS, PretrainConfig, plain_recipe
 from tests.fewshot.test_training import synthetic
 from tests.tiny import save_vision
@@ -67,6 +68,33 @@ def test_a_hub_folder_is_trained_on_and_not_needed_afterwards(kind: str, tmp_pat
     after = load_encoder(tmp_path / "tuned")
     assert after.dim == before.dim == 16
     assert not torch.allclose(after.embed(x), before.embed(x), atol=1e-6)
+
+
+class Shallow(ViTSmall):
+    def __init__(self) -> None:
+        super().__init__(depth=1)
+
+
+def test_a_transformer_learns_classes() -> None:
+    """Decay is for matrices alone; the average and the mixing are those of the recipe."""
+    config = replace(TRANSFORMERS["vit-small"], backbone=f"{__name__}:Shallow", **QUICK)  # type: ignore[arg-type]
+    stage = Pretraining(
+        replace(config, epochs=10, mix=0.2), synthetic(4, 6, 0), synthetic(5, 3, 1), torch.device("cpu")
+    )
+    decayed, others = stage.optimizer().param_groups
+    assert all(p.ndim > 1 for p in decayed["params"]) and (decayed["weight_decay"], others["weight_decay"]) == (
+        0.05,
+        0,
+    )
+    shapes = {tuple(p.shape) for p in others["params"] if p.ndim > 1}
+    assert shapes == {(1, 1, 384), (1, 65, 384)}  # the class token and the positions
+    losses = [
+        float(stage.train_step(optimizer, step).detach()) for optimizer in [stage.optimizer()] for step in range(12)
+    ]
+    assert sum(losses[-3:]) < 0.8 * sum(losses[:3])
+    clipped = Pretraining(replace(config, clip=1e-9), synthetic(4, 6, 0), synthetic(5, 3, 1), torch.device("cpu"))
+    clipped.train_step(torch.optim.SGD(clipped.model.parameters(), lr=1.0), 0)
+    assert all(p.grad is None or p.grad.norm() < 2e-9 for p in clipped.model.parameters())
 
 
 def test_recipes_belong_to_the_backbone() -> None:

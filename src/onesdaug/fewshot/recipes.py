@@ -150,7 +150,7 @@ _CONVNET = PretrainConfig(backbone="convnet")
 # After "How to train your ViT" and "Better plain ViT baselines for ImageNet-1k", as far as minutes go: strong
 # augmentation, AdamW with decay on matrices alone, a long average. Epochs are replaced by what fits the time there is.
 _TRANSFORMER = PretrainConfig(
-    optimizer="adamw", lr=1e-3, weight_decay=0.05, batch=512, epochs=80, warmup_epochs=5.0, ema=0.9995,
+    optimizer="adamw", lr=8e-4, weight_decay=0.05, batch=512, epochs=80, warmup_epochs=5.0, ema=0.9995,
     label_smoothing=0.1, crop_scale=(0.2, 1.0), jitter=0.4, warp=0.4, edits=0.5, erase=0.25, mix=0.6, clip=1.0,
     eval_every=4,
 )  # fmt: skip

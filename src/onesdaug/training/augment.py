@@ -126,9 +126,8 @@ def mixed(images: Tensor, share: float) -> tuple[Tensor, Tensor]:
     2019), each picture by itself.
     """
     n, (height, width), device = len(images), images.shape[-2:], images.device
-    chance = torch.rand(n, 1, 1, 1, device=device)
-    blended = torch.distributions.Beta(torch.tensor(0.8, device=device), torch.tensor(0.8, device=device))
-    keep = torch.where(chance < share / 2, blended.sample((n, 1, 1, 1)), torch.ones_like(chance))
+    chance, blend = torch.rand(2, n, 1, 1, 1, device=device)
+    keep = torch.where(chance < share / 2, blend, torch.ones_like(chance))
     piece = _box(torch.rand(n, device=device), torch.ones(n, device=device), height, width)
     cut = ((chance >= share / 2) & (chance < share)) & piece
     weight = torch.where(cut, torch.zeros_like(keep), keep)
