@@ -99,3 +99,12 @@ def test_the_detector_looks_at_each_picture_once(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv("DETECTOR")
     with pytest.raises(Exception, match="set DETECTOR to yolov8m"):
         load_object(f"{file}:ask")
+
+
+def test_pictures_are_enlarged_as_pillow_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "x.onnx").write_bytes(b"")
+    monkeypatch.setenv("DETECTOR", str(tmp_path / "x.onnx"))
+    enlarged = load_object(f"{Path(__file__).parents[2] / 'benchmarks' / 'detections.py'}:_enlarged")
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 80, 3)).astype(np.uint8))
+    got = enlarged(torch.from_numpy(np.array(image)))[0].permute(1, 2, 0).numpy() * 255
+    assert np.abs(got - np.asarray(image.resize((640, 640)), dtype=float)).max() <= 2.01

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from onesdaug.errors import ConfigError
 from onesdaug.report.claims import came_out, comparisons, tally
 from onesdaug.report.result import StudyResult, find_results
 from onesdaug.studies.document import markdown
@@ -245,6 +246,23 @@ def test_the_plan_of_the_detector_has_all_rows() -> None:
     shown = {row.views for row in study.rows if not row.to_choose}
     assert shown == {"traditional", "shape", "generated", "tuned"}
     assert {len(strengths) for strengths in study.worse.kinds.values()} == {3} and set(study.worse.kinds) == set(WORSE)
+
+
+def test_the_study_in_the_document_is_one(tmp_path: Path) -> None:
+    document = (Path(__file__).parents[2] / "docs" / "vlm.md").read_text()
+    file = tmp_path / "mine.toml"
+    file.write_text(document.split("```toml\n")[1].split("```")[0])
+    study = load_study(str(file))
+    assert study.kind == "pope" and [row.id for row in study.rows] == ["vlm", "near", "tuned"] and study.worse.k == 4
+    file = tmp_path / "wrong.toml"
+    for old, new, told in (
+        ('among = ["vlm", "near"]', 'among = ["vlm", "far"]', "no row called far"),
+        ("blur = ", "fog = ", "no way of making photographs worse is called fog"),
+        ('views = "generated" ', 'views = "generted" ', "no view source 'generted'"),
+    ):
+        file.write_text(document.split("```toml\n")[1].split("```")[0].replace(old, new))
+        with pytest.raises(ConfigError, match=told):
+            load_study.__wrapped__(str(file))
 
 
 def test_the_best_threshold_is_found() -> None:
