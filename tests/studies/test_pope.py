@@ -278,3 +278,12 @@ def test_photographs_are_made_worse_in_the_same_way_every_time() -> None:
         assert one.size == image.size and one.mode == "RGB"
         assert np.array_equal(np.asarray(one), np.asarray(two)) and not np.array_equal(np.asarray(one), image)
     assert np.asarray(WORSE["dark"](image, 0.25)).max() <= 64
+
+
+def test_the_figure_in_the_documents_is_that_of_the_result() -> None:
+    from benchmarks.pope_figure import FIGURE, RESULT, drawn
+
+    if not RESULT.is_file():
+        pytest.skip("the study of the detector has not been run yet")
+    assert FIGURE.read_text(encoding="utf-8") == drawn(), "run python benchmarks/pope_figure.py"
+    assert FIGURE.name in (FIGURE.parent / "vlm.md").read_text(encoding="utf-8")

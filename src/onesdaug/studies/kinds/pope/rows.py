@@ -118,6 +118,7 @@ class Photo:
         )
         self.generators, self.missing = context.generators_here(study)
         self._choices: dict[tuple[str, str, int, str], Choice] = {}
+        self._sources: dict[tuple[str, str], Source] = {}
 
     @cached_property
     def shift(self) -> float:
@@ -191,9 +192,14 @@ class Photo:
         return self.asker.ask(names, label, self.source(row, generator), max(self.study.counts), worse)
 
     def source(self, row: ViewsRow, generator: str) -> Source:
-        if row.views in ("generated", "shape"):
-            return as_source(self.context.augmenter(generator or "shape", settings_of(row)))
-        return as_source(find_views(row.views, device=self.context.settings.device))
+        key = row.id, generator
+        if key not in self._sources:
+            if row.views in ("generated", "shape"):
+                views: Any = self.context.augmenter(generator or "shape", settings_of(row))
+            else:
+                views = find_views(row.views, device=self.context.settings.device)
+            self._sources[key] = as_source(views)
+        return self._sources[key]
 
     def seconds(self, row: ViewsRow | None = None, generator: str = "") -> float:
         """For one question, with all views where there is a row: the median photograph, shared by its questions."""
