@@ -226,7 +226,7 @@ def test_what_is_shown(place: Path) -> None:
     paper = text[text.index("The paper, adversarial split") :]
     assert "| LLaVA | 78.83 | 77.41 |" in paper and "not to be compared" in paper[:500]
     assert text.count("78.83") == 1  # nowhere beside our numbers
-    assert "light left 0.5" in text and "Photographs made worse" in text
+    assert "0.5 of the light" in text and "Photographs made worse" in text
     figure = worse_plot(result.details["worse"])
     assert figure.startswith("<svg") and "JPEG quality 10" in figure and "traditional edits" in figure
 

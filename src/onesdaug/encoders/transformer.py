@@ -107,10 +107,9 @@ class HubBackbone(Backbone):
     @classmethod
     def from_architecture(cls, described: Mapping[str, Any], preprocess: Preprocess) -> HubBackbone:
         with _transformers(str(described.get("model_type"))) as library:
-            kind, *others = described["model_type"], described["dim"]
             settings = {k: v for k, v in described.items() if k not in ("model_type", "dim")}
-            config = library.AutoConfig.for_model(kind, **settings)
-            return cls(library.AutoModel.from_config(config), preprocess, *others)
+            config = library.AutoConfig.for_model(described["model_type"], **settings)
+            return cls(library.AutoModel.from_config(config), preprocess, described["dim"])
 
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.pooled(x)

@@ -52,8 +52,8 @@ class Found:
 
     def facts(self) -> Facts:
         photo, found = self.photo, Facts(seeds={"views": SEED})
-        pictures = photo.asker.photographs
-        found.data["photographs"] = f"{len(photo.first) + len(photo.others)}, {pictures.fingerprint}"
+        names = [*photo.first, *photo.others]
+        found.data["photographs"] = f"{len(names)}, {photo.asker.photographs.fingerprint(names)}"
         found.data |= {f"questions, {split}": mark for split, mark in photo.fingerprints.items()}
         for row, generator in photo.rows():
             if row.views in ("generated", "shape"):

@@ -36,7 +36,7 @@ class Photographs:
 
     def __init__(self, path: Path) -> None:
         self.members: dict[str, Member] = {member.name: member for member in loose_members(path)}
-        self.fingerprint = fingerprint(self.members.values())
+        self._marks: dict[str, list[int]] = {}
 
     def image(self, name: str, way: str = "", strength: float = 0.0) -> Image.Image:
         """As it is, or made worse."""
@@ -45,7 +45,13 @@ class Photographs:
         return WORSE[way](plain, strength) if way else plain
 
     def mark(self, name: str) -> list[int]:
-        return list(self.members[name].stat())
+        """Size and CRC-32 of its file, which may have to be read for that."""
+        if name not in self._marks:
+            self._marks[name] = list(self.members[name].stat())
+        return self._marks[name]
+
+    def fingerprint(self, names: Sequence[str]) -> str:
+        return fingerprint(self.members[name] for name in names)
 
 
 class Said(NamedTuple):

@@ -133,7 +133,7 @@ def worse_table(found: Worse) -> Table:
 
 
 def _condition(found: Mapping[str, Any]) -> str:
-    return f"{TOLD[found['kind']]} {found['strength']:g}" if found["kind"] else "as they are"
+    return TOLD[found["kind"]].format(found["strength"]) if found["kind"] else "as they are"
 
 
 def _direction(gain: float, ci95: float) -> str:

@@ -38,7 +38,12 @@ def jpeg(image: Image.Image, quality: float) -> Image.Image:
 
 
 WORSE: dict[str, Way] = {"blur": blur, "noise": noise, "dark": dark, "jpeg": jpeg}
-TOLD = {"blur": "blur, pixels", "noise": "noise, part of the range", "dark": "light left", "jpeg": "JPEG quality"}
+TOLD = {
+    "blur": "blur of {:g} pixels",
+    "noise": "noise of {:g} of the range",
+    "dark": "{:g} of the light",
+    "jpeg": "JPEG quality {:g}",
+}
 
 
 def _image(values: np.ndarray) -> Image.Image:
