@@ -285,7 +285,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path.home() / "onesdaug-work")
     parser.add_argument("--studies", nargs="+", default=list(STUDIES))
     parser.add_argument("--carry", type=Path, default=ROOT / "carry")
-    parser.add_argument("--checkpoints", type=Path, default=ROOT / "artifacts" / "transformers")
+    parser.add_argument("--checkpoints", type=Path, default=ROOT / "carry" / "transformers")
     parser.add_argument("--detector", type=Path, help="prepare pope: a folder of onnx_torch.py convert")
     parser.add_argument("--said", type=Path, help="prepare pope: said.tar.gz from an earlier machine")
     parser.add_argument("--photographs", type=int, help="prepare pope: so few, to try it on a CPU")

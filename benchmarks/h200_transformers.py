@@ -13,7 +13,7 @@ There, every call with one of these folders, then the training, which lives on w
 
 NAME=SECONDS trains as many epochs as fit; a run that was stopped goes on with the same command on the same machine.
 `watch` prints what was logged and brings finished checkpoints to $OUT (half precision, files below 16 MiB, as many as
-a call may bring), which belong in artifacts/transformers. Test classes are never looked at. `--smoke`: a few pictures.
+a call may bring), which belong in carry/transformers. Test classes are never looked at. `--smoke`: a few pictures.
 """
 
 from __future__ import annotations
