@@ -32,7 +32,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(HERE)]
 
-from benchmarks import h200_studies as studies  # noqa: E402
+from benchmarks import h200_carry as carry  # noqa: E402
 
 NAME = "transformers"
 PACKAGES = ("pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing-extensions", "rich",
@@ -44,10 +44,10 @@ def prepare(args: argparse.Namespace) -> None:
     data = Path(os.environ["ONESDAUG_DATA"])
     mini = [f"miniimagenet/train-{number}.zip" for number in range(8)]
     tiny = [[(path, f"data/tiny/{path.name}")] for path in sorted(args.tiny.glob("*.zip"))]
-    code = [item for item in studies.code() if item[1] in ("repo/src", "repo/benchmarks")]
-    parts = [code + studies.of(data, "miniimagenet/val.zip"), studies.of(data, *mini[:6])]
-    parts += [studies.of(data, *mini[6:]) + tiny[-1], *tiny[:-1]]
-    studies.pack(args.carry, {f"vit-{number}": items for number, items in enumerate(parts, 1)}, PACKAGES)
+    code = [item for item in carry.code() if item[1] in ("repo/src", "repo/benchmarks")]
+    parts = [code + carry.of(data, "miniimagenet/val.zip"), carry.of(data, *mini[:6])]
+    parts += [carry.of(data, *mini[6:]) + tiny[-1], *tiny[:-1]]
+    carry.pack(args.carry, {f"vit-{number}": items for number, items in enumerate(parts, 1)}, PACKAGES)
 
 
 def on_path(work: Path) -> None:
@@ -57,7 +57,9 @@ def on_path(work: Path) -> None:
 
 
 def take(args: argparse.Namespace) -> None:
-    studies.take(Path(args.what[0]), args.work)
+    from benchmarks import h200_studies
+
+    h200_studies.take(Path(args.what[0]), args.work)
     import transformers
 
     print(f"transformers {transformers.__version__}")
@@ -127,18 +129,12 @@ def one(args: argparse.Namespace, name: str, seconds: float, data: tuple[Any, An
 
 def watch(args: argparse.Namespace) -> None:
     """What was logged since, until the end or the limit; what is finished goes to $OUT."""
+    from benchmarks.h200_log import follow
     from benchmarks.photo_carry import bring
 
-    end, log, seen = time.monotonic() + args.limit, args.work / "train.txt", 0
     out = Path(os.environ.get("OUT", args.work / "out"))
     out.mkdir(parents=True, exist_ok=True)
-    while True:
-        text = log.read_text() if log.is_file() else ""
-        print(text[seen:], end="", flush=True)
-        seen = len(text)
-        if (args.work / "ended").is_file() or time.monotonic() > end:
-            break
-        time.sleep(1 if args.smoke else 5)
+    follow(args.work, args.limit, 1 if args.smoke else 5)
     bring(args.work, out, "done", NAME)
     print((args.work / "run.log").read_text()[-1500:] if (args.work / "run.log").is_file() else "")
     print("ended" if (args.work / "ended").is_file() else "still running")
