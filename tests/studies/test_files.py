@@ -223,7 +223,9 @@ def test_a_claim_without_generators_is_tested_once_and_one_without_rows_not_at_a
 
 def test_a_claim_about_the_papers_models_is_not_tested_on_others() -> None:
     named = CLAIM.model_copy(update={"classifiers": ("ViT-Small",)})
-    assert weigh(named, [block(good=0.6)]).verdict == "not tested here"
+    other = weigh(named, [block(good=0.6)])
+    assert other.verdict == "other model" and [i.generator for i in other.instances] == ["good"]  # told, not judged
+    assert weigh(named, []).verdict == "not tested here"
     theirs = block(good=0.6)
     theirs.classifier = "ViT-Small"
     assert weigh(named, [theirs, block(bad=0.4)]).verdict == "agrees"

@@ -19,7 +19,7 @@ from onesdaug.studies.document import markdown
 from onesdaug.studies.kinds.fewshot.tuned import tuned_rows
 from onesdaug.studies.run import run
 from onesdaug.studies.spec import load_study
-from tests.studies.world import CLASSES, IMAGES, World, check_cells, only
+from tests.studies.world import CLASSES, IMAGES, World, check_cells, only, save_classifier
 from tests.tune.file import stored
 
 
@@ -101,7 +101,10 @@ def test_fine_grained(world: World, tmp_path: Path) -> None:
 
 
 def test_transformers(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tiny ViT and Swin in the hub's own format stand where the paper's lie; EfficientNet-Lite0 is not installed."""
+    """Tiny ViT and Swin in the hub's own format stand where the paper's lie; EfficientNet-Lite0 is not installed.
+
+    Of those trained as plain classifiers one is there.
+    """
     import onesdaug.encoders.efficientnet as efficientnet
     import onesdaug.encoders.hub as hub
     from onesdaug.errors import WeightsMissing
@@ -113,13 +116,19 @@ def test_transformers(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(efficientnet, "load_efficientnet", absent)
     tiny = {name: str(save_vision(tmp_path / name, name.split("-")[0])) for name in ("vit-small", "swin-tiny")}
     monkeypatch.setattr(hub, "ALIASES", tiny)
-    settings = world.settings(tmp_path / "work", per_class=20)
+    save_classifier(tmp_path / "checkpoints" / "mini-vit-small")
+    settings = world.settings(tmp_path / "work", per_class=20, checkpoints=tmp_path / "checkpoints")
     result = only(run(["transformers"], settings, tmp_path, ""))
     check_cells(result)
-    assert {c.classifier for c in result.cells} == {"ViT-Small", "Swin-Tiny"}
-    assert all(claim.instances for claim in result.claims)
+    assert {c.classifier for c in result.cells} == {"ViT-Small", "Swin-Tiny", "ViT-Small, ours"}
+    assert all(c.paper is None for c in result.cells if "ours" in c.classifier)
+    told = "trained here as a classifier of 7 classes, 1,234 images, scored by cosine similarity"
+    assert result.made.classifiers["ViT-Small, ours, cub"] == told
+    assert {"ours" in i.where for claim in result.claims for i in claim.instances} == {False}
     assert {c.data for c in result.cells} == {"miniimagenet", "cub"}
-    assert [line for line in result.missing if "EfficientNet" in line] == list(result.missing)
+    lines = [line for line in result.missing if "EfficientNet" not in line]
+    how = "to train it: onesdaug fewshot train --data miniimagenet --stage pretrain --backbone swin-tiny"
+    assert len(lines) == 2 and all(line.startswith("Swin-Tiny, ours on ") and how in line for line in lines)
     assert "20 of each, seed 0" in result.made.data["cub"]
 
 

@@ -87,6 +87,18 @@ def _checkpoints(folder: Path, names: Sequence[str]) -> None:
         save_checkpoint(folder / name, tensors | {f"head.{k}": v for k, v in head.state_dict().items()}, card)
 
 
+def save_classifier(folder: Path) -> None:
+    """A backbone as pretraining leaves it, without a head."""
+    from onesdaug.encoders.checkpoint import save_checkpoint
+    from onesdaug.encoders.load import build_backbone
+
+    module = build_backbone(SMALL, seed=1)
+    data = {"name": "miniimagenet", "train": {"classes": 7, "images": 1234}}
+    look = module.default_preprocess.to_dict()
+    card = {"kind": "pretrain", "backbone": SMALL, "head": None, "preprocess": look, "data": data}
+    save_checkpoint(folder, {f"encoder.{k}": v for k, v in module.state_dict().items()}, card)
+
+
 def make_world(base: Path) -> World:
     from onesdaug.data.dataset import Dataset
     from onesdaug.generators.pocket.recipe import SMOKE

@@ -22,6 +22,7 @@ from onesdaug.fewshot.recipes import (
     MetaConfig,
     Optimisation,
     PretrainConfig,
+    plain_recipe,
     released_meta,
     released_pretrain,
 )
@@ -56,10 +57,20 @@ def train(
         str, typer.Option(help="A benchmark's name, or your folder with train/ and val/ (or zips, CSVs).")
     ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write; state goes beside it.")],
+    also: Annotated[
+        Path | None,
+        typer.Option(
+            help="More pictures to pretrain on, class/file in a folder or zips; no validation or test class."
+        ),
+    ] = None,
     root: Root = None,
     stage: Annotated[Literal["pretrain", "meta", "all"], typer.Option(help="pretrain, meta, or both.")] = "all",
     backbone: Annotated[
-        str, typer.Option(help="convnet, res12, or a Backbone of your own as package.module:Class.")
+        str,
+        typer.Option(
+            help="convnet, res12, vit-small, swin-tiny, hf:ID (a hub id or a folder, trained on from its weights), or "
+            "a Backbone of your own as package.module:Class."
+        ),
     ] = "res12",
     head: Annotated[str, typer.Option(help=f"{HEADS.choices()}.")] = "protonet",
     recipe: Annotated[
@@ -84,7 +95,7 @@ def train(
 
     from onesdaug.data.registry import load_split
     from onesdaug.fewshot.meta import meta_train
-    from onesdaug.fewshot.pretrain import pretrain
+    from onesdaug.fewshot.pretrain import pretrain, with_more
 
     chosen = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     plain, episodic = _paper(backbone, head) if recipe == "paper" else _released(data, backbone, head)
@@ -105,7 +116,8 @@ def train(
             if stage == "all" and (begin / "card.json").is_file():
                 typer.echo(f"{begin} is there: no pretraining")
             else:
-                card = pretrain(plain, train_set, val_set, begin, **common)
+                more = train_set if also is None else with_more(train_set, also, val_set, cache)
+                card = pretrain(plain, more, val_set, begin, **common)
                 typer.echo(f"{begin}: validation {card['validation']['score']:.2f} %, {card['seconds']} s")
         if stage in ("meta", "all"):
             card = meta_train(episodic, begin, train_set, val_set, output, **common)
@@ -166,7 +178,7 @@ def embed(
 
 def _paper(backbone: str, head: str) -> tuple[PretrainConfig, MetaConfig]:
     BACKBONES.check(backbone)
-    return PretrainConfig(backbone=backbone), replace(PAPER_FEAT if head == "feat" else PAPER_PROTONET, head=head)
+    return plain_recipe(backbone), replace(PAPER_FEAT if head == "feat" else PAPER_PROTONET, head=head)
 
 
 def _released(data: str, backbone: str, head: str) -> tuple[PretrainConfig, MetaConfig]:

@@ -228,6 +228,8 @@ BACKBONES = Registry(
     {
         "convnet": "onesdaug.encoders.convnet:ConvNet",
         "res12": "onesdaug.encoders.res12:Res12",
+        "vit-small": "onesdaug.encoders.transformer:ViTSmall",
+        "swin-tiny": "onesdaug.encoders.transformer:SwinTiny",
         "protonet-convnet": "onesdaug.encoders.load:built_in",
         "efficientnet-lite0": "onesdaug.encoders.efficientnet:load_efficientnet",
         "efficientnet-lite2": "onesdaug.encoders.efficientnet:load_lite2",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, SupportsIndex
 
 import torch
@@ -27,6 +27,7 @@ class Backbone(nn.Module):
 
     dim: int
     default_preprocess: Preprocess
+    architecture: Mapping[str, Any] | None = None  # what a checkpoint has to say where the name alone builds nothing
 
     def anneal(self, progress: float) -> None:
         """Told how far training is, from 0 to 1; for what is to come in slowly."""

@@ -50,6 +50,7 @@ class EncoderCard(Card):
     """Of what `onesdaug fewshot train` writes."""
 
     backbone: str
+    architecture: dict[str, Any] | None = None  # of a backbone that the name alone does not build
     preprocess: Preprocess
     head: HeadCard | None = None
 

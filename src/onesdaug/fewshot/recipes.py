@@ -11,7 +11,9 @@ from typing import Annotated, Any, Literal
 from onesdaug.errors import ConfigError
 from onesdaug.training.settings import StageSettings
 
-Optimizer = Annotated[Literal["auto", "sgd", "adam"], "auto (Adam for ConvNet, SGD for Res12), sgd or adam"]
+Optimizer = Annotated[
+    Literal["auto", "sgd", "adam", "adamw"], "auto (Adam for ConvNet, SGD for Res12), sgd, adam or adamw"
+]
 Schedule = Annotated[Literal["cosine", "step"], "How the learning rate falls: cosine or step"]
 
 
@@ -24,7 +26,7 @@ class Optimisation(StageSettings):
     step_size: Annotated[int, "Epochs between two drops of the rate (scheduler step)"] = 20
     gamma: Annotated[float, "Factor of each drop"] = 0.2
     momentum: Annotated[float, "SGD"] = 0.9
-    weight_decay: Annotated[float, "SGD"] = 5e-4
+    weight_decay: Annotated[float, "SGD and AdamW"] = 5e-4
     optimizer: Optimizer = "sgd"
     warmup_epochs: Annotated[float, "Epochs in which the rate rises"] = 0.0
     ema: Annotated[float, "Decay of the averaged weights that are validated and kept; 0: none"] = 0.0
@@ -70,8 +72,22 @@ class PretrainConfig(Optimisation):
     # quarter turns: asked which way an image was turned, the network learns more than the base classes need
     rotate: Annotated[float, "Share of images shown turned"] = 0.0
     rotation_weight: Annotated[float, "Weight of asking which way they were turned"] = 1.0
+    # what transformers need that learn from few pictures; None: not done
+    warp: Annotated[float | None, "Turn and shear pictures by up to this part of 45 degrees"] = None
+    edits: Annotated[float | None, "Share of pictures with one more edit of colours or sharpness"] = None
+    erase: Annotated[float | None, "Share of pictures of which a rectangle is erased"] = None
+    mix: Annotated[float | None, "Share of pictures mixed with another: blended, or with a piece of it"] = None
+    clip: Annotated[float | None, "Largest norm of a step's gradient"] = None
     num_eval_episodes: int = 2000
     eval_every: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("rotate", "warp", "edits", "erase", "mix"):
+            if not 0 <= (getattr(self, name) or 0) <= 1:
+                raise ConfigError(f"{name} must lie in [0,1], not {getattr(self, name)}")
+        if self.rotate and self.mix:
+            raise ConfigError("rotate asks which way a picture was turned, mix shows two in one: choose one of them")
 
 
 @dataclass(frozen=True)
@@ -131,6 +147,16 @@ PAPER_FEAT = MetaConfig(head="feat", lr=2e-4, step_size=40, gamma=0.5, temperatu
 # Eight episodes a step keep a large GPU busy, and the learning rates of Res12 (SGD) are higher for it; both shots take
 # turns, so one checkpoint serves both. Epochs are what fitted the minutes there were.
 _CONVNET = PretrainConfig(backbone="convnet")
+# After "How to train your ViT" and "Better plain ViT baselines for ImageNet-1k", as far as minutes go: strong
+# augmentation, AdamW with decay on matrices alone, a long average. Epochs are replaced by what fits the time there is.
+_TRANSFORMER = PretrainConfig(
+    optimizer="adamw", lr=8e-4, weight_decay=0.05, batch=512, epochs=80, warmup_epochs=5.0, ema=0.9995,
+    label_smoothing=0.05, crop_scale=(0.2, 1.0), jitter=0.4, warp=0.4, edits=0.5, erase=0.25, mix=0.6, clip=1.0,
+    eval_every=4,
+)  # fmt: skip
+TRANSFORMERS = {name: replace(_TRANSFORMER, backbone=name) for name in ("vit-small", "swin-tiny")}
+FINE_TUNED = replace(_TRANSFORMER, lr=5e-5, epochs=20, warmup_epochs=1.0, mix=0.3, batch=128)  # from the hub's weights
+
 PRETRAIN: dict[tuple[str, str], PretrainConfig] = {
     ("miniimagenet", "res12"): PretrainConfig(backbone="res12", epochs=125, rotate=0.5, eval_every=6),
     ("miniimagenet", "convnet"): replace(_CONVNET, epochs=91, crop_scale=(0.5, 1.0), jitter=0.2, eval_every=4),
@@ -150,6 +176,13 @@ META: dict[tuple[str, str, str], MetaConfig] = {
     ("cub", "convnet", "protonet"): replace(_CONV, max_epoch=11, use_euclidean=False),
     ("cub", "convnet", "feat"): replace(_CONV, head="feat", max_epoch=17, lr_mul=5),
 }
+
+
+def plain_recipe(backbone: str) -> PretrainConfig:
+    """Without a recipe of its own: transformers have theirs, all else the defaults."""
+    if backbone.startswith("hf:"):
+        return replace(FINE_TUNED, backbone=backbone)
+    return TRANSFORMERS.get(backbone, PretrainConfig(backbone=backbone))
 
 
 def released_pretrain(data: str, backbone: str) -> PretrainConfig | None:

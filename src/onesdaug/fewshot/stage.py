@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.data.dataset import Dataset
+from onesdaug.encoders.base import Backbone
 from onesdaug.encoders.checkpoint import join, save_checkpoint
 from onesdaug.encoders.preprocess import Preprocess
 from onesdaug.fewshot.episodes import sample_episodes
@@ -40,12 +41,14 @@ class FewShotStage(Stage):
 
     def __init__(
         self, config: Optimisation, preprocess: Preprocess, train: Dataset, val: Dataset, device: torch.device,
-        rotate: float = 0.0,
+        **edits: Any,
     ) -> None:  # fmt: skip
+        """`edits`: what `DeviceAugment` does beyond crops, flips and colours."""
         self.config, self.device, self.train, self.val = config, device, train, val
         self.images, self.val_images = (torch.from_numpy(data.images).to(device) for data in (train, val))
         self.preprocess = replace(preprocess, resize=config.resize) if config.resize else preprocess
-        self.augment = DeviceAugment(self.preprocess.crop, config.crop_scale, jitter=config.jitter, rotate=rotate)
+        plain = DeviceAugment(self.preprocess.crop, config.crop_scale, jitter=config.jitter)
+        self.augment = replace(plain, **{name: value for name, value in edits.items() if value})
         way, query, count = config.eval_way, config.eval_query, config.num_eval_episodes
         self.val_episodes = {
             shot: sample_episodes(val.labels, way, shot, query, count, VALIDATION_SEED) for shot in config.eval_shots
@@ -65,8 +68,10 @@ class FewShotStage(Stage):
         return self.preprocess.normalise(images).contiguous(memory_format=torch.channels_last), turns
 
     def build_optimizer(self, groups: list[dict[str, Any]], adam: bool) -> torch.optim.Optimizer:
-        """SGD with Nesterov's momentum, or Adam; each group carries its own `lr`."""
+        """SGD with Nesterov's momentum, Adam, or AdamW where that is asked for; each group carries its own `lr`."""
         c, fused = self.config, self.device.type == "cuda"  # fused: one kernel for all tensors
+        if c.optimizer == "adamw":
+            return torch.optim.AdamW(groups, lr=c.lr, weight_decay=c.weight_decay, fused=fused)
         if adam:  # without weight decay, as FEAT: inside Adam it would be scaled like a gradient
             return torch.optim.Adam(groups, lr=c.lr, fused=fused)
         return torch.optim.SGD(
@@ -123,12 +128,15 @@ def train_stage(
     """Train (`settings`: see `fit`) and write the checkpoint `out`, in half precision if asked; returns its card."""
     loop = fit(stage, out.with_name(f"{out.name}.state"), stage.kind, **settings)
     progress, config = loop.progress, stage.config
+    encoder = stage.parts()["encoder"]
+    built = encoder.architecture if isinstance(encoder, Backbone) else None
     scores: dict[str, Any] = {**stage.final_scores(), "step": progress.best_step}
     if progress.start:
         scores["before"] = progress.start
     card = {
         "kind": stage.kind,
         "backbone": stage.backbone,
+        **({"architecture": dict(built)} if built is not None else {}),
         "preprocess": stage.preprocess.to_dict(),
         "data": {"name": data_name, "train": _describe(stage.train), "val": _describe(stage.val)},
         "arguments": config.to_dict(),

@@ -15,6 +15,7 @@ VERDICTS = {
     "mixed": "Mixed: the comparisons do not all say the same",
     "no clear difference": "No clear difference, where the paper reports one",
     "agrees": "Agrees with the paper",
+    "other model": "Other model: what came out where models or data are not the paper's, which says nothing of it",
     "not tested here": "Not tested here: the paper's models or data are missing, or the run is older than this",
 }
 SIGN = (
@@ -43,14 +44,15 @@ def ranked(result: StudyResult) -> list[Claim]:
 def tally(results: Sequence[StudyResult]) -> str:
     """`12 statements of the paper were tested: 5 agree, 3 differ, …`"""
     found = by_verdict(results)
-    left = len(found.pop("not tested here", ()))
+    others, left = (len(found.pop(verdict, ())) for verdict in ("other model", "not tested here"))
     total = sum(map(len, found.values()))
     if not total:
         return "No statement of the paper was tested."
     words = {"agrees": _WORDS["agrees"], "differs": _WORDS["differs"], "mixed": ("is mixed", "are mixed")}
     parts = [f"{len(c)} {words.get(verdict, _UNCLEAR)[len(c) != 1]}" for verdict, c in found.items()]
     subject = "1 statement of the paper was" if total == 1 else f"{total} statements of the paper were"
-    return f"{subject} tested: {', '.join(parts)}." + (f" {left} could not be tested here." if left else "")
+    told = f" {others} met other models or data only." if others else ""
+    return f"{subject} tested: {', '.join(parts)}.{told}" + (f" {left} could not be tested here." if left else "")
 
 
 def came_out(claim: Claim) -> str:
@@ -58,13 +60,23 @@ def came_out(claim: Claim) -> str:
     if not claim.instances:
         return "Not tested here."
     margin = f" No worse: by less than {claim.margin:g} points." if claim.margin else ""
+    if claim.verdict == "other model":
+        return f"Here, with other models or data: {'; '.join(_unjudged(*of) for of in _by_generator(claim))}."
     if len(claim.instances) == 1:
         only = claim.instances[0]
         return f"Here: {points(only.difference)} ({_place(only)}).{margin}"
+    return f"Here: {'; '.join(_part(*of) for of in _by_generator(claim))}.{margin}"
+
+
+def _by_generator(claim: Claim) -> list[tuple[str, list[Instance]]]:
     groups: dict[str, list[Instance]] = {}
     for instance in claim.instances:
         groups.setdefault(instance.generator, []).append(instance)
-    return f"Here: {'; '.join(_part(name, group) for name, group in groups.items())}.{margin}"
+    return list(groups.items())
+
+
+def _unjudged(generator: str, group: Sequence[Instance]) -> str:
+    return _range(group) + (f" with {generator}" if generator else "")
 
 
 def _part(generator: str, group: Sequence[Instance]) -> str:
@@ -96,5 +108,7 @@ def _range(of_kind: Sequence[Instance]) -> str:
 
 def comparisons(claim: Claim) -> Table:
     """Every comparison with its interval."""
-    lines = [Line(_place(i), (of_gain(i.difference), Entry(i.verdict))) for i in claim.instances]
-    return Table("", ("compared on", "difference, points", "to the paper"), tuple(lines))
+    other = claim.verdict == "other model"
+    lines = [Line(_place(i), (of_gain(i.difference), Entry() if other else Entry(i.verdict))) for i in claim.instances]
+    table = Table("", ("compared on", "difference, points", "to the paper"), tuple(lines))
+    return table.without_empty_columns()

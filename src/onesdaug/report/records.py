@@ -69,7 +69,8 @@ class Claim(Record):
     """A statement of the paper and what came out here."""
 
     says: str
-    verdict: Literal["agrees", "differs", "mixed", "no clear difference", "not tested here"]
+    # "other model": it came out so, but with models or data that are not the paper's, so that it is not judged
+    verdict: Literal["agrees", "differs", "mixed", "no clear difference", "other model", "not tested here"]
     margin: float = 0.0  # percentage points by which the better side may lose and still be "no worse"
     instances: tuple[Instance, ...]
 
@@ -219,3 +220,8 @@ class Answer(Record):
     gain: Paired | None = None
     paper_accuracy: Paper | None = None
     paper_f1: Paper | None = None
+    # of a study with several splits and sources of views
+    split: str = ""
+    row: str = ""
+    generator: str = ""
+    rule: str = ""  # vote or margin

@@ -129,7 +129,6 @@ def is_result(path: Path) -> bool:
 
 def find_results(paths: Iterable[Path]) -> tuple[list[tuple[StudyResult, Path]], list[str]]:
     """All results in these folders and files, each with its folder, in the order of the paper; what cannot be read."""
-    order = {name: place for place, name in enumerate(ORDER)}
     found: list[tuple[StudyResult, Path]] = []
     problems: list[str] = []
     for path in paths:
@@ -139,8 +138,13 @@ def find_results(paths: Iterable[Path]) -> tuple[list[tuple[StudyResult, Path]],
                     found.append((read_result(file), file.parent))
             except DataError as error:
                 problems.append(str(error))
-    found.sort(key=lambda one: (order.get(one[0].study, len(order)), one[0].study, one[0].tag))
+    found.sort(key=lambda one: (_place(one[0].study), one[0].study, one[0].tag))
     return found, problems
+
+
+def _place(study: str) -> int:
+    """In the paper's order; what is called after one of its studies (`pope-detector`) comes behind it."""
+    return next((place for place, name in enumerate(ORDER) if f"{study}-".startswith(f"{name}-")), len(ORDER))
 
 
 def read_results(folder: Path) -> list[StudyResult]:

@@ -140,24 +140,28 @@ class StudyContext:
 
     def card(self, classifier: Classifier, data: str) -> dict[str, Any] | None:
         """Of the checkpoint behind a classifier; None where the encoder is someone else's."""
-        if classifier.head is not None:
+        if not classifier.trained_here:
             return None
         return load_checkpoint(self.settings.checkpoints / classifier.encoder[data], EncoderCard)[1]
 
     def _load_classifier(self, classifier: Classifier, data: str) -> tuple[Encoder, Head]:
         spec = classifier.encoder[data]
         settings = {"metric": classifier.metric[data]} if data in classifier.metric else {}
-        if classifier.head is not None:  # an encoder of someone else's
+        if classifier.head is not None and not classifier.trained_here:  # an encoder of someone else's
             encoder = load_encoder(spec, self.device)
             return encoder, build_head(classifier.head, encoder.dim, **settings)
         folder = self.settings.checkpoints / spec
         if not folder.is_dir():
-            how = f"; to train it: {classifier.needs} --data {data} -o {spec}" if classifier.needs else ""
+            on = "" if "--data" in classifier.needs else f" --data {data}"
+            how = f"; to train it: {classifier.needs}{on} -o {spec}" if classifier.needs else ""
             raise Missing(f"{classifier.name} on {data}: no checkpoint {spec} in the folder of checkpoints{how}")
+        encoder = load_encoder(folder, self.device)
+        if classifier.head is not None:
+            return encoder, build_head(classifier.head, encoder.dim, **settings)
         head = load_head(folder, **settings)
         if head is None:
             raise ConfigError(f"{spec} is a pretrained backbone without a head")
-        return load_encoder(folder, self.device), head
+        return encoder, head
 
     def augmenter(self, generator: str, config: AugmentConfig | None = None, loading: Loading = RELEASED) -> Augmenter:
         """The operator with this generator; networks are loaded once and shared by all settings."""

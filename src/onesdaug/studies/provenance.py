@@ -27,6 +27,7 @@ class Facts:
     encoders: dict[str, str] = field(default_factory=dict)
     classifiers: dict[str, str] = field(default_factory=dict)
     generators: dict[str, str] = field(default_factory=dict)
+    seeds: dict[str, int | list[int]] = field(default_factory=dict)  # where they are not the run's
 
 
 def facts_of(study: Study, context: StudyContext, split: str = "") -> Facts:
@@ -112,7 +113,8 @@ def made_by(study: Study, context: StudyContext, facts: Facts, command: str, sec
     compiled = {} if settings.compile == "off" else {"compile": settings.compile}
     seeds |= {"episodes": first} if on_features else {}
     machine = describe_machine(context.device) | compiled
-    return made_now(command, settings.commit, machine, seconds, first, seeds=seeds, **vars(facts))
+    known = {**vars(facts), "seeds": facts.seeds or seeds}
+    return made_now(command, settings.commit, machine, seconds, first, **known)
 
 
 def describe(classifier: Classifier, data: str, head: Head, card: Mapping[str, Any] | None) -> str:
@@ -129,6 +131,9 @@ def describe(classifier: Classifier, data: str, head: Head, card: Mapping[str, A
 
 
 def _training(card: Mapping[str, Any], scored: str) -> str:
+    if card.get("kind") == "pretrain":
+        seen = card["data"]["train"]
+        return f"trained here as a classifier of {seen['classes']} classes, {seen['images']:,} images"
     head = card.get("head") or {}
     metric = head.get("trained_with", head.get("settings", {})).get("metric", scored)
     shots = _shots(card)

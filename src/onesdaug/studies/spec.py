@@ -33,7 +33,8 @@ class Classifier(SpecModel):
     """A frozen encoder and a head.
 
     `encoder` names, for each benchmark, a released checkpoint, which brings its own head, or anything that
-    `load_encoder` takes, with the head named here.
+    `load_encoder` takes, with the head named here. With both `head` and `needs` it is a checkpoint that was trained as
+    a plain classifier and has no head.
     """
 
     name: str
@@ -43,6 +44,11 @@ class Classifier(SpecModel):
     metric: dict[str, str] = {}  # per benchmark; else the head's own
     paper_metric: dict[str, str] = {}  # what the paper scores with, per benchmark
     needs: str = ""  # how to get it, where it cannot come with the repository
+
+    @property
+    def trained_here(self) -> bool:
+        """Whether it is a checkpoint in the folder of checkpoints."""
+        return self.head is None or bool(self.needs)
 
 
 class Loading(SpecModel):

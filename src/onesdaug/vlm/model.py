@@ -78,7 +78,9 @@ def _find_own(name: str, asking: Asking, **options: Any) -> tuple[dict[str, Any]
     if not isinstance(made, Model) and not callable(made):
         raise ConfigError(f"{name} is {type(made).__name__}; want a function (images, questions) → answers or a Model")
     model: Model = made if isinstance(made, Model) else FunctionModel(made, asking.suffix)
-    return {"kind": "function", "name": name, **asdict(asking), "vcd": None}, lambda: model
+    mark = getattr(made, "fingerprint", None)  # of its weights, where it says so: answers are kept under it
+    known = {} if mark is None else {"fingerprint": str(mark)}
+    return {"kind": "function", "name": name, **asdict(asking), "vcd": None, **known}, lambda: model
 
 
 class FunctionModel:

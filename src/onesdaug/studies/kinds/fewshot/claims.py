@@ -66,17 +66,27 @@ class EpisodeScores:
 
 
 def weigh(spec: ClaimSpec, scored: Sequence[EpisodeScores]) -> Claim:
-    """Where all sides were run: which is better, with a paired interval that leaves out zero or does not."""
-    instances = [
+    """Where all sides were run: which is better, with a paired interval that leaves out zero or does not.
+
+    What came out with other classifiers than the paper's is told where its own are missing, but not judged.
+    """
+    found = [scores for scores in scored if scores.shot in spec.shots]
+    theirs = [scores for scores in found if not spec.classifiers or scores.classifier in spec.classifiers]
+    instances = _instances(spec, theirs)
+    others = _instances(spec, found) if not instances else ()
+    kinds = {instance.verdict for instance in instances}
+    untested = "other model" if others else "not tested here"
+    overall = untested if not kinds else kinds.pop() if len(kinds) == 1 else "mixed"
+    return Claim(says=spec.says, verdict=overall, margin=spec.margin, instances=instances or others)
+
+
+def _instances(spec: ClaimSpec, scored: Sequence[EpisodeScores]) -> tuple[Instance, ...]:
+    return tuple(
         instance
         for scores in scored
-        if scores.shot in spec.shots and (not spec.classifiers or scores.classifier in spec.classifiers)
         for generator in dict.fromkeys(place[1] for place in scores.by_row)
         if (instance := _instance(spec, scores, generator)) is not None
-    ]
-    kinds = {instance.verdict for instance in instances}
-    overall = "not tested here" if not kinds else kinds.pop() if len(kinds) == 1 else "mixed"
-    return Claim(says=spec.says, verdict=overall, margin=spec.margin, instances=tuple(instances))
+    )
 
 
 def _instance(spec: ClaimSpec, scores: EpisodeScores, generator: str) -> Instance | None:

