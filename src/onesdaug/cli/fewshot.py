@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -43,6 +43,18 @@ _NAMES = {"scheduler": "lr-scheduler", "use_euclidean": "use-euclidean/--use-cos
 META = From(MetaConfig, _NAMES, panel="Meta-training", without=(*_SHARED, "head"), partial=True)
 
 
+@dataclass(frozen=True)
+class Pictures:
+    """What is learned from."""
+
+    data: Annotated[str, "A benchmark's name, or your folder with train/ and val/ (or zips, CSVs)"]
+    also: Annotated[
+        Path | None, "More pictures to pretrain on, class/file in a folder or zips; no validation or test class"
+    ] = None
+    root: Root = None
+    cache: Annotated[Path | None, "Keep decoded images here"] = None
+
+
 @app.command(
     context_settings=spelling(out="output"),
     epilog=examples(
@@ -53,17 +65,8 @@ META = From(MetaConfig, _NAMES, panel="Meta-training", without=(*_SHARED, "head"
 @options
 def train(
     *,
-    data: Annotated[
-        str, typer.Option(help="A benchmark's name, or your folder with train/ and val/ (or zips, CSVs).")
-    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Checkpoint folder to write; state goes beside it.")],
-    also: Annotated[
-        Path | None,
-        typer.Option(
-            help="More pictures to pretrain on, class/file in a folder or zips; no validation or test class."
-        ),
-    ] = None,
-    root: Root = None,
+    pictures: Annotated[Pictures, From(Pictures)],
     stage: Annotated[Literal["pretrain", "meta", "all"], typer.Option(help="pretrain, meta, or both.")] = "all",
     backbone: Annotated[
         str,
@@ -75,16 +78,13 @@ def train(
     head: Annotated[str, typer.Option(help=f"{HEADS.choices()}.")] = "protonet",
     recipe: Annotated[
         Literal["paper", "released"],
-        typer.Option(
-            help="Defaults for the stages' options: the paper's arguments, or those of the released checkpoints."
-        ),
+        typer.Option(help="Defaults of the stages' options: the paper's, or those of the released checkpoints."),
     ] = "paper",
     init: Annotated[
         Path | None, typer.Option(help="Pretrained checkpoint for --stage meta; none: from scratch.")
     ] = None,
     device: Device = "auto",
     half: Annotated[bool, typer.Option(help="Write matrices as float16.")] = False,
-    cache: Annotated[Path | None, typer.Option(help="Keep decoded images here.")] = None,
     max_seconds: MaxSeconds = None,
     shared: Annotated[dict[str, Any], SHARED],
     first: Annotated[dict[str, Any], PRETRAIN],
@@ -98,13 +98,14 @@ def train(
     from onesdaug.fewshot.pretrain import pretrain, with_more
 
     chosen = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
-    plain, episodic = _paper(backbone, head) if recipe == "paper" else _released(data, backbone, head)
+    plain, episodic = _paper(backbone, head) if recipe == "paper" else _released(pictures.data, backbone, head)
     plain = replace(plain, **shared, **first)
     from_scratch: dict[str, Any] = {"fix_bn": False} if stage == "meta" and init is None else {}
     episodic = replace(episodic, **shared, **(from_scratch | second))
     fitted: dict[str, Any] = {name: None for name in ("temperature", "temperature2") if getattr(episodic, name) == 0}
     episodic = replace(episodic, **fitted)
-    train_set, val_set = (load_split(data, split, root, cache=cache) for split in ("train", "val"))
+    data, cache = pictures.data, pictures.cache
+    train_set, val_set = (load_split(data, split, pictures.root, cache=cache) for split in ("train", "val"))
     common: dict[str, Any] = {
         "data_name": data, "device": chosen, "half": half,
         "deadline": None if max_seconds is None else time.monotonic() + max_seconds,
@@ -116,7 +117,7 @@ def train(
             if stage == "all" and (begin / "card.json").is_file():
                 typer.echo(f"{begin} is there: no pretraining")
             else:
-                more = train_set if also is None else with_more(train_set, also, val_set, cache)
+                more = train_set if pictures.also is None else with_more(train_set, pictures.also, val_set, cache)
                 card = pretrain(plain, more, val_set, begin, **common)
                 typer.echo(f"{begin}: validation {card['validation']['score']:.2f} %, {card['seconds']} s")
         if stage in ("meta", "all"):

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from onesdaug.jobs.plan import Listing
     from onesdaug.jobs.survey import JobSettings
     from onesdaug.vlm.model import Model
+    from onesdaug.vlm.questions import Questions
     from onesdaug.vlm.run import Job
     from onesdaug.vlm.score import PopeResults
     from onesdaug.vlm.transcript import Record
@@ -37,6 +38,24 @@ app = typer.Typer(add_completion=False)
 _ASKING, _MACHINE = "Asking and scoring", "Model and machine"
 _QUESTIONS = "JSON lines with question_id, image, text and label (yes or no), e.g. coco_pope_adversarial.json."
 LLAVA = "llava-hf/llava-1.5-7b-hf"
+
+
+@dataclass(frozen=True)
+class About:
+    """What is asked about which images."""
+
+    images: Annotated[Path, Field(description="The folder of the images; for POPE, COCO's val2014")]
+    questions: Annotated[Path, Field(description=_QUESTIONS)]
+    limit: Annotated[int | None, Field(ge=1, description="Only the first so many questions")] = None
+    skip_missing: Annotated[bool, Field(description="Leave out questions whose image is not there")] = False
+
+    def read(self) -> Questions:
+        from onesdaug.vlm.questions import check_images, present, read_questions
+
+        asked = read_questions(self.questions, self.limit)
+        asked = present(asked, self.images) if self.skip_missing else asked
+        check_images(asked, self.images)
+        return asked
 
 
 @dataclass(frozen=True)
@@ -71,18 +90,13 @@ ENDPOINT = From(EndpointOptions, panel=_MACHINE, partial=True)
 @options
 def pope(
     *,
-    images: Annotated[Path, typer.Option(metavar="FOLDER", help="The images; for POPE, COCO's val2014.")],
-    questions: Annotated[Path, typer.Option(metavar="FILE", help=_QUESTIONS)],
+    about: Annotated[About, From(About)],
     output: Annotated[Path, typer.Option("--output", "-o", metavar="OUT", help="Folder for answers and results.")],
     vlm: Annotated[
         str | None,
         typer.Option(help=f"Who is asked: {VLMS.choices()}; behind --endpoint, its name there (else {LLAVA})."),
     ] = None,
     k: Annotated[int, typer.Option("--k", "-k", min=0, help="Views per image; 0 asks about the original alone.")] = 4,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many questions.")] = None,
-    skip_missing: Annotated[
-        bool, typer.Option("--skip-missing", help="Leave out questions whose image is not there.")
-    ] = False,
     drawing: Annotated[Drawing, DRAWING],
     generator: Annotated[str | None, typer.Option(hidden=True)] = None,
     asking: Annotated[Asking, ASKING],
@@ -103,24 +117,21 @@ def pope(
     again to go on after an interruption; other parsers, rules and weights are then scored without asking again.
     Exit code 0: all good; 1: some questions got no answer; 2: wrong settings; 130: interrupted.
     """
-    from onesdaug.vlm.questions import check_images, present, read_questions
     from onesdaug.vlm.run import Headline, Job
 
     vlm, model = _words(vlm, drawing.model or _tuned_source(drawing.preset), generator, k, remote.get("endpoint"))
-    asked = read_questions(questions, limit)
-    asked = present(asked, images) if skip_missing else asked
-    check_images(asked, images)  # before the model's files are looked for
+    asked = about.read()  # before the model's files are looked for
     if "endpoint" not in remote:
         _refuse(ENDPOINT, remote, "are for an --endpoint")
-        about, load = _local(vlm, asking, vcd, contrast, {"device": device, **local})
+        model_card, load = _local(vlm, asking, vcd, contrast, {"device": device, **local})
     else:
         _refuse(LOCAL, local, "are the server's own business")
-        about, load = _endpoint(vlm, asking, vcd, contrast, remote)
+        model_card, load = _endpoint(vlm, asking, vcd, contrast, remote)
     job = Job(
         questions=asked,
-        images=images,
+        images=about.images,
         out=output,
-        about=about,
+        about=model_card,
         load_model=load,
         headline=Headline(mode=f"plain/{asking.decodings[0]}", **asdict(scoring)),
         k=k,
