@@ -47,7 +47,9 @@ def main() -> None:
     given = parser.parse_args()
 
     remote = Remote(given.url)
-    model = TestTimeEnsemble(remote, Augmenter.from_pretrained(given.generator), k=given.k, combine="probs", input="pil")
+    model = TestTimeEnsemble(
+        remote, Augmenter.from_pretrained(given.generator), k=given.k, combine="probs", input="pil"
+    )
     for path, probabilities in zip(given.pictures, model(given.pictures), strict=True):
         best = int(probabilities.argmax())
         print(f"{path}: {remote.names[best]} ({probabilities[best]:.0%})")

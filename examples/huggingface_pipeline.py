@@ -27,7 +27,9 @@ def main() -> None:
     found = model(given.pictures, return_details=True)
     for path, alone, together in zip(given.pictures, found.per_view[:, 0], found.output, strict=True):
         before, after = int(alone.argmax()), int(together.argmax())
-        print(f"{path}: {names[before]} ({alone[before]:.0%}) alone, {names[after]} ({together[after]:.0%}) over views")
+        print(
+            f"{path}: {names[before]} ({alone[before]:.0%}) alone, {names[after]} ({together[after]:.0%}) over views"
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Tiny random models in the real formats: Stable Diffusion as diffusers saves it, IP-Adapter as published, a classifier."""
+"""Tiny random models in the real formats: Stable Diffusion as diffusers saves it, IP-Adapter as published, a ViT."""
 
 from __future__ import annotations
 

@@ -34,6 +34,8 @@ class Arguments(Extension):
         for argument in (each for each in given if isinstance(each, ExprKeyword) and each.name == "description"):
             with suppress(ValueError):  # an f-string is not known before it is run
                 attr.docstring = Docstring(ast.literal_eval(str(argument.value)), parent=attr)
+            if not isinstance(given[0], ExprKeyword):
+                attr.value = given[0]  # the default
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring is not None:

@@ -1,9 +1,10 @@
-"""`python docs/tools/pipeline.py` draws docs/pipeline.svg: a photograph on its way to two views, each picture a real stage."""
+"""`python docs/tools/pipeline.py` draws docs/pipeline.svg: a photograph becomes two views, in its real stages."""
 
 from __future__ import annotations
 
 import base64
 import io
+from itertools import pairwise
 from pathlib import Path
 
 from PIL import Image
@@ -16,7 +17,7 @@ FILE = Path(__file__).parents[1] / "pipeline.svg"
 SIDE, WIDTH, HEIGHT = 150, 860, 616
 COLUMNS = (20, 250, 475, 690)  # left edges: the photograph, then the stages
 ROWS = (60, 270)  # top edges: the two views
-STEPS = ("1 shape tweak", "2 noise", "3 denoise: the view")
+STEPS = ("1 shape tweak", "2 noise", "3 denoise")
 
 
 def picture(image: Image.Image, x: int, y: int) -> str:
@@ -51,7 +52,7 @@ def drawn() -> str:
         parts.append(arrow((left + 6, middle), (left + 28, middle), (left + 28, level), (COLUMNS[1] - 8, level)))
         for image, x in zip((view.tweaked, view.noised, view.image), COLUMNS[1:], strict=True):
             parts.append(picture(image, x, top))
-        for x, following in zip(COLUMNS[1:3], COLUMNS[2:], strict=True):
+        for x, following in pairwise(COLUMNS[1:]):
             parts.append(arrow((x + SIDE + 8, level), (following - 8, level)))
     between = (ROWS[0] + SIDE + ROWS[1]) // 2
     told = COLUMNS[2] + SIDE + 34
@@ -68,7 +69,7 @@ def drawn() -> str:
     return "\n".join(parts)
 
 
-STYLE = """<style>text{font:17px system-ui,sans-serif;fill:#334155}.arrow{fill:none;stroke:#0f766e;stroke-width:2.500}
+STYLE = """<style>text{font:22px system-ui,sans-serif;fill:#334155}.arrow{fill:none;stroke:#0f766e;stroke-width:2.500}
 .box{fill:#ccfbf1;stroke:#0f766e;stroke-width:1.500}</style>
 <defs><marker id="head" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="6" markerHeight="6" orient="auto">
 <path d="M0 0L8 4L0 8z" fill="#0f766e"/></marker></defs>

@@ -1,4 +1,4 @@
-"""mkdocs' hooks: the page of the command line is written from the commands, and figures of results/ are brought along."""
+"""mkdocs' hooks: the command line's page is written from the commands, and figures of results/ are brought along."""
 
 from __future__ import annotations
 

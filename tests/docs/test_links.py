@@ -1,4 +1,4 @@
-"""Every relative link of README, CONTRIBUTING, CHANGELOG and the pages leads to a file, and its anchor to a heading."""
+"""Every relative link of README, CONTRIBUTING, CHANGELOG and the pages leads to a file, its anchor to a heading."""
 
 from __future__ import annotations
 

@@ -55,11 +55,12 @@ def ensemble(place: Path) -> dict[str, Any]:
     paths = [str(path) for name in ("cat", "dog") for path in sorted((place / "pets" / name).iterdir())[:2]]
     run("onesdaug augment photos -o views --k 3 --model shape")
     return {
-        "classifier": Features().eval(), "mean": torch.zeros(1), "std": torch.ones(1), "batch": torch.rand(2, 3, 32, 32),
+        "classifier": Features().eval(), "encoder": Features().eval(), "mean": torch.zeros(1), "std": torch.ones(1),
+        "batch": torch.rand(2, 3, 32, 32), "pictures": [Image.open("photos/cat.jpg")], "Image": Image,
         "LogisticRegression": LogisticRegression, "cross_val_score": partial(cross_val_score, cv=2), "paths": paths,
-        "labels": ["cat"] * 2 + ["dog"] * 2, "my_features": lambda picture: [sum(picture.resize((1, 1)).getpixel((0, 0)))],
-        "pipeline": lambda task, name: pipeline(task, tiny), "pipeline_scores": lambda pictures: torch.rand(len(pictures), 3),
-        "Image": Image, "encoder": Features().eval(), "pictures": [Image.open("photos/cat.jpg")],
+        "labels": ["cat"] * 2 + ["dog"] * 2, "my_features": lambda picture: picture.resize((1, 1)).getpixel((0, 0)),
+        "pipeline": lambda task, name: pipeline(task, tiny),
+        "pipeline_scores": lambda pictures: torch.rand(len(pictures), 3),
     }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import PAGES, ROOT
+from tests.report.chromium import NOT_FOUND, find
 
 pytest.importorskip("material", reason="mkdocs-material is not installed: pip install '.[docs]'")
 pytest.importorskip("mkdocstrings")
@@ -53,5 +54,21 @@ def test_the_reference_is_written_from_the_program(site: Path) -> None:
     for word in ("onesdaug fewshot evaluate", "--noise-level", "Views per image.", "onesdaug study run"):
         assert word in commands
     python = unescape(re.sub(r"<[^>]+>", "", (site / "api.html").read_text(encoding="utf-8")))
-    for word in ("TestTimeEnsemble", "the original's share; the views split the rest", "Classifier-free guidance scale"):
+    for word in (
+        "TestTimeEnsemble",
+        "the original's share; the views split the rest",
+        "Classifier-free guidance scale",
+    ):
         assert word in python
+
+
+def test_search_works_from_files(site: Path) -> None:
+    """No server, no network: the page is opened as a file, with words to search for."""
+    browser = find()
+    if browser is None:
+        pytest.skip(NOT_FOUND)
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--virtual-time-budget=10000"]
+    page = f"{(site / 'index.html').as_uri()}?q=noise+level"
+    command = [browser[0], *browser[1], *options, "--dump-dom", page]
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert re.search(r'md-search-result__meta">\d+ matching documents', shown)
