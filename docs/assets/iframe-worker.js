@@ -16,8 +16,7 @@ if (location.protocol === "file:")
         }
       })
       frame.srcdoc = "<!doctype html><body></body>"
-      document.addEventListener("DOMContentLoaded", () => document.body.append(frame))
-      if (document.body) document.body.append(frame)
+      document.body.append(frame)
     }
     postMessage(data) {
       this.ready.then(inside => inside.dispatchEvent(new MessageEvent("message", { data })))

@@ -26,7 +26,7 @@ REASONS = {
     ("", "val2014"): "COCO and a vision-language model are needed; tests/vlm runs tiny ones",
     ("", "--ray|s3://"): "a cluster is needed; tests/scale starts one",
     ("", "onesdaug (ui|serve)"): "they serve until stopped; tests/ui and tests/scale/test_serve.py do that",
-    ("", r"\bcub\b|birds|cropflip|ONESDAUG_DATA"): "data of a benchmark are needed; tests/cli has small ones",
+    ("", r"fewshot train|\bcub\b|cropflip|ONESDAUG_DATA"): "data or minutes are needed; tests/cli has small ones",
     ("", "study run (main|mine)"): "data of a benchmark are needed; tests/studies has small ones",
     ("", "sd15"): "7 GB of weights are needed; docs/sd15.md's folders are tiny ones here",
     ("", "--device cuda|--compile"): "a GPU or a compiler is needed; tests/augment has both kinds of tests",

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.docs.blocks import PAGES, ROOT
-from tests.report.chromium import NOT_FOUND, find
+from tests.report.chromium import Browser, Tab
 
 pytest.importorskip("material", reason="mkdocs-material is not installed: pip install '.[docs]'")
 pytest.importorskip("mkdocstrings")
@@ -62,13 +62,31 @@ def test_the_reference_is_written_from_the_program(site: Path) -> None:
         assert word in python
 
 
-def test_search_works_from_files(site: Path) -> None:
-    """No server, no network: the page is opened as a file, with words to search for."""
-    browser = find()
-    if browser is None:
-        pytest.skip(NOT_FOUND)
-    options = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--virtual-time-budget=10000"]
-    page = f"{(site / 'index.html').as_uri()}?q=noise+level"
-    command = [browser[0], *browser[1], *options, "--dump-dom", page]
-    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
-    assert re.search(r'md-search-result__meta">\d+ matching documents', shown)
+FOUND = """new Promise(done => {
+  const look = () => document.querySelector(".md-search-result__item") ? done(true) : setTimeout(look, 50)
+  look()
+})"""
+
+
+def opened(browser: Browser, url: str) -> Tab:
+    """On a phone, from a file, with scripts. Nothing is blocked, so that whatever is asked for is seen."""
+    tab = browser.tab()
+    tab.open("about:blank", 390)
+    tab.call("Emulation.setScriptExecutionDisabled", value=False)
+    tab.call("Network.setBlockedURLs", urls=[])
+    tab.events.clear()
+    tab.call("Page.navigate", url=url)
+    browser.until(lambda: any(event["method"] == "Page.loadEventFired" for event in tab.events))
+    return tab
+
+
+@pytest.mark.parametrize("page", ["index", "concepts", "ambiguities", "cli", "api"])
+def test_pages_fit_a_phone(browser: Browser, site: Path, page: str) -> None:
+    tab = opened(browser, (site / f"{page}.html").as_uri())
+    assert tab.evaluate("document.scrollingElement.scrollWidth") <= 390
+    assert tab.complaints == [] and all(url.startswith(site.as_uri()) for url in tab.requests)
+
+
+def test_search_works_from_files(browser: Browser, site: Path) -> None:
+    tab = opened(browser, f"{(site / 'index.html').as_uri()}?q=noise+level")
+    assert tab.evaluate(FOUND)
