@@ -1,12 +1,13 @@
 # Two commands set up everything on a bare machine with Python >= 3.11 and pip:
 #   make demo    the main job: views of sample photographs (or IMAGES="a.jpg b.jpg"), the accuracy they bring, one page
 #   make test    lint, types, room order and the whole test suite
+#   make docs    the documentation as pages, in site/
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
-.PHONY: test lint demo browser clean
+.PHONY: test lint demo docs browser clean
 
 $(STAMP): pyproject.toml constraints.txt packages/pocket-imagenet/pyproject.toml
 	$(PYTHON) -m venv $(VENV)
@@ -34,5 +35,9 @@ browser:
 demo: $(STAMP)
 	$(BIN)/onesdaug study run demo -o demo-output $(foreach image,$(IMAGES),--images $(image))
 
+# the variable silences an announcement of the theme's makers
+docs: $(STAMP)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+
 clean:
-	rm -rf $(VENV) demo-output
+	rm -rf $(VENV) demo-output site

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
@@ -60,6 +60,20 @@ def browser() -> Iterator[Browser]:
         pytest.skip(chromium.NOT_FOUND)
     with chromium.Browser(*found) as running:
         yield running
+
+
+@pytest.fixture
+def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Generators take one step: an example is about how they are called, not about what they draw."""
+    from onesdaug import Augmenter
+
+    load = Augmenter.from_pretrained
+
+    def loaded(*names: Any, **options: Any) -> Augmenter:
+        whole = load(*names, **options)
+        return whole.with_config(whole.config.model_copy(update={"steps": 1}))
+
+    monkeypatch.setattr(Augmenter, "from_pretrained", loaded)
 
 
 Told = list[tuple[str, int, int]]

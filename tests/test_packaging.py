@@ -81,7 +81,7 @@ def test_what_the_tests_need_is_in_the_dev_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
     dev = " ".join(extras["dev"])
-    assert all(name in dev for name in ("hatchling", "scikit-image", "pytest", "onesdaug[sd,vlm,report,ray,ui]"))
+    assert all(name in dev for name in ("hatchling", "scikit-image", "pytest", "onesdaug[sd,vlm,report,ray,ui,docs]"))
     assert [name.partition(">")[0] for name in extras["report"]] == ["matplotlib", "jinja2"]
 
 

@@ -11,18 +11,17 @@ import pytest
 from onesdaug.common.hub import GIGABYTES
 from onesdaug.common.options import IP_REPO
 from onesdaug.generators.sd.files import REPO
+from tests.docs.blocks import ROOT, blocks
 
-ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"^```python\n(.*?)^```", README, flags=re.MULTILINE | re.DOTALL)
 
 
 def test_each_block_runs_by_itself_in_an_empty_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     made: list[dict[str, Any]] = []
-    for code in BLOCKS:
+    for block in blocks("README.md", "python"):
         names: dict[str, Any] = {}
-        exec(compile(code, "README.md", "exec"), names)
+        exec(compile(block.code, "README.md", "exec"), names)
         made.append(names)
     views, ensemble = made
     assert [view.size for view in views["views"]] == [views["photo"].size] * 3

@@ -1,4 +1,4 @@
-"""Tiny random models in the real formats: Stable Diffusion as diffusers saves it, IP-Adapter as published."""
+"""Tiny random models in the real formats: Stable Diffusion as diffusers saves it, IP-Adapter as published, a ViT."""
 
 from __future__ import annotations
 
@@ -162,6 +162,20 @@ def _resampler(width: int, inner: int = 64, depth: int = 4) -> dict[str, torch.T
             f"layers.{i}.1.3.weight": normal(inner, 4 * inner),
         }
     return state
+
+
+def save_classifier(folder: Path, names: str = "abcdefg") -> Path:
+    """An image classifier as `pipeline("image-classification", folder)` loads it, with a class for each letter."""
+    from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
+    torch.manual_seed(0)
+    config = ViTConfig(
+        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32, patch_size=16,
+        id2label=dict(enumerate(names)), label2id={name: i for i, name in enumerate(names)},
+    )  # fmt: skip
+    ViTForImageClassification(config).save_pretrained(folder)
+    ViTImageProcessor(size={"height": 32, "width": 32}).save_pretrained(folder)
+    return folder
 
 
 def save_vision(folder: Path, kind: str) -> Path:

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from onesdaug import Augmenter, ShapeTweak, TestTimeEnsemble
 from onesdaug.ensemble.traditional import CropFlip
 from onesdaug.errors import ConfigError
+from tests.tiny import save_classifier
 
 sklearn = pytest.importorskip("sklearn")
 NAMES = np.array(["blue", "green", "red"])
@@ -105,16 +106,9 @@ def test_cross_validation_and_grid_search(tmp_path: Path) -> None:
         model.set_params(kk=3)
 
 
-def test_a_transformers_pipeline() -> None:
+def test_a_transformers_pipeline(tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    torch.manual_seed(0)
-    config = transformers.ViTConfig(
-        hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=16, image_size=32, patch_size=16,
-        id2label=dict(enumerate("abcdefg")), label2id={name: i for i, name in enumerate("abcdefg")},
-    )  # fmt: skip
-    network = transformers.ViTForImageClassification(config).eval()
-    processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
-    pipe = transformers.pipeline("image-classification", model=network, image_processor=processor, device="cpu")
+    pipe = transformers.pipeline("image-classification", str(save_classifier(tmp_path)), device="cpu")
     images, _ = pictures(4)
     plain = TestTimeEnsemble(pipe, CropFlip(), k=0)
     assert list(plain.predict(images)) == [answer[0]["label"] for answer in pipe(images)]
