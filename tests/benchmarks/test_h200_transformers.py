@@ -12,6 +12,7 @@ import torch
 
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.encoders.load import load_encoder
+from tests.benchmarks.drivers import whole_walk
 from tests.conftest import make_image
 
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "h200_transformers.py"
@@ -33,6 +34,7 @@ def zipped(file: Path, classes: list[str], each: int, side: int) -> None:
     file.with_name("x.png").unlink()
 
 
+@whole_walk
 def test_a_network_is_trained_and_brought_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     one, two, home = tmp_path / "carry" / "1", tmp_path / "carry" / "2", tmp_path / "home"

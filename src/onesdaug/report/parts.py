@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias, Union
 
 from onesdaug.report.table import Table
@@ -25,10 +26,14 @@ class Bullets:
 
 @dataclass(frozen=True)
 class Plot:
-    """An SVG with a title; pages only. An empty one is not shown."""
+    """An SVG with a title, drawn when it is looked at; pages only. An empty one is not shown."""
 
     title: str
-    svg: str
+    draw: Callable[[], str]
+
+    @cached_property
+    def svg(self) -> str:
+        return self.draw()
 
 
 @dataclass(frozen=True)

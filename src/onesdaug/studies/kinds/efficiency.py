@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -60,7 +61,7 @@ class Kind(StudyKind[EfficiencyStudy]):
 
     def show(self, result: StudyResult) -> Iterator[Part]:
         yield from filter(None, [timing_table(result.timings)])
-        yield SideBySide((Plot("", time_plot(result.timings)),))
+        yield SideBySide((Plot("", partial(time_plot, result.timings)),))
 
 
 def time_views(

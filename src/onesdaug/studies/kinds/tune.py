@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from onesdaug.report.figures import DASHED, ZERO, Chart, drawn, look
@@ -58,9 +59,9 @@ def _mark(use: Mapping[str, Any]) -> str:
 
 def _plots(tasks: Sequence[Task]) -> Iterator[Plot]:
     for task in tasks:
-        yield Plot(f"{task['name']}: gain against cost", cost_plot(task))
+        yield Plot(f"{task['name']}: gain against cost", partial(cost_plot, task))
         winner = max(task["finalists"], key=lambda f: _best(f)["gain"])
-        yield Plot(f"{task['name']}: {winner['label']}", weight_plot(task["name"], winner))
+        yield Plot(f"{task['name']}: {winner['label']}", partial(weight_plot, task["name"], winner))
 
 
 @drawn

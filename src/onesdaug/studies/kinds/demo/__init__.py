@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from onesdaug.augment.operator import default_preset, faithful_preset
@@ -87,4 +88,4 @@ class Kind(StudyKind[DemoStudy]):
         yield Note(f"{shared_episodes(found)}, the same for all rows of a table.")
         for panel in found:
             yield in_full(panel)
-        yield SideBySide(tuple(Plot(panel.title, parts_plot(panel)) for panel in found))
+        yield SideBySide(tuple(Plot(panel.title, partial(parts_plot, panel)) for panel in found))

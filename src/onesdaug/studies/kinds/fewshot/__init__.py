@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -115,10 +116,12 @@ class Kind(StudyKind[FewshotStudy]):
         yield from filter(None, [glance(result), chosen_table(result)])
         scale = gain_scale(found)
         single = [panel for panel in found if not panel.is_grid and len(panel.counts) < 2]
-        curves = [Plot(panel.title, gain_over_k(panel, scale)) for panel in found]
-        curves += [Plot(f"Each row: {panel.title}", parts_plot(panel)) for panel in single]
+        curves = [Plot(panel.title, partial(gain_over_k, panel, scale)) for panel in found]
+        curves += [Plot(f"Each row: {panel.title}", partial(parts_plot, panel)) for panel in single]
         levels = result.made.generators
-        curves += [Plot(f"Over the noise level: {panel.title}", noise_curve(panel, levels)) for panel in single]
+        curves += [
+            Plot(f"Over the noise level: {panel.title}", partial(noise_curve, panel, levels)) for panel in single
+        ]
         yield SideBySide(tuple(curves))
         for panel in found:
             yield from _of_panel(panel)
@@ -134,7 +137,10 @@ def _of_panel(panel: Panel) -> Iterator[Part]:
         return
     note = "Accuracy in %; beneath it the difference to no views in points; in brackets the paper's accuracy."
     yield OnPage(Note(note))
-    maps = [Plot(f"{panel.title}, {series_name(cells)}", heat_map(panel, key)) for key, cells in panel.series.items()]
+    maps = [
+        Plot(f"{panel.title}, {series_name(cells)}", partial(heat_map, panel, key))
+        for key, cells in panel.series.items()
+    ]
     yield SideBySide(tuple(maps))
     yield OnPage(Folded("All numbers with their intervals", (table,)))
     yield from (InText(grid(panel, key)) for key in panel.series)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from onesdaug.report.parts import Folded, InText, Note, OnPage, Part, Plot
@@ -36,7 +37,7 @@ def rows_parts(result: StudyResult) -> Iterator[Part]:
         None, [tuned_table(found["tuned"]), seconds_table(found["seconds"]), paper_table(found["paper"])]
     )
     if found["worse"]:
-        yield OnPage(Plot("Photographs made worse: what views add", worse_plot(found["worse"])))
+        yield OnPage(Plot("Photographs made worse: what views add", partial(worse_plot, found["worse"])))
         yield InText(worse_table(found["worse"]))
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 import numpy as np
 from PIL import Image, ImageFilter
 
+from onesdaug.data.images import decode_image
+
 Way = Callable[[Image.Image, float], Image.Image]
 
 
@@ -34,7 +36,7 @@ def jpeg(image: Image.Image, quality: float) -> Image.Image:
     """Written as JPEG of this quality, and read again."""
     file = io.BytesIO()
     image.save(file, "JPEG", quality=round(quality))
-    return Image.open(file).convert("RGB")
+    return decode_image(file.getvalue(), "a photograph as JPEG")
 
 
 WORSE: dict[str, Way] = {"blur": blur, "noise": noise, "dark": dark, "jpeg": jpeg}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -54,8 +55,8 @@ class Kind(StudyKind[TheoryStudy]):
     def show(self, result: StudyResult) -> Iterator[Part]:
         yield SideBySide(
             (
-                Plot("Accuracy gap against diversity", plane(result.theory)),
-                Plot("The radius claim, simulated", simulation_plot(result.simulations)),
+                Plot("Accuracy gap against diversity", partial(plane, result.theory)),
+                Plot("The radius claim, simulated", partial(simulation_plot, result.simulations)),
             )
         )
         yield from theory_tables(result)
@@ -68,9 +69,9 @@ class Kind(StudyKind[TheoryStudy]):
 def _explained(entry: Theory) -> Iterator[Part]:
     """Sentences; then by plots on a page and by one table in a text, which classes gained."""
     yield Bullets(entry.lines)
-    left = (Plot("Gain by class", class_gains(entry)),) if entry.classes else ()
+    left = (Plot("Gain by class", partial(class_gains, entry)),) if entry.classes else ()
     split = (gain_table(entry.splits),) if entry.splits else ()
-    yield OnPage(Columns(left, (Plot("Feature norms", norm_histogram(entry)), *split)))
+    yield OnPage(Columns(left, (Plot("Feature norms", partial(norm_histogram, entry)), *split)))
     if gains := [*entry.splits, *sorted(entry.classes, key=lambda gain: -gain.mean)]:
         yield InText(gain_table(gains))
 
