@@ -16,7 +16,7 @@ from onesdaug import AugmentConfig, Augmenter
 from onesdaug.analysis.faithfulness import agreements, cosines, diversities, measure, view_diversities
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import ConfigError, DataError
-from tests.augment.test_operator import Counting
+from tests.augment.counting import Counting
 from tests.conftest import Told
 
 ROOT_HALF = math.sqrt(0.5)

@@ -23,7 +23,7 @@ from onesdaug.generators.pocket.condition import SlimRes12
 from onesdaug.generators.pocket.generator import Pocket
 from onesdaug.generators.pocket.networks import Autoencoder, Block, Denoiser, Tokens
 from onesdaug.generators.pocket.recipe import SMOKE
-from tests.augment.test_operator import Counting
+from tests.augment.counting import Counting
 from tests.conftest import make_image
 
 CONFIG = AugmentConfig(steps=4, solver="dpm++", guidance_interval=(0.3, 1.0))

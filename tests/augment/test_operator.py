@@ -1,4 +1,4 @@
-"""The operator as a whole: rows are independent, settings do what they say, errors are for people."""
+"""The operator as a whole: rows are independent, settings do what they say."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from onesdaug import AugmentConfig, Augmenter, Schedule, ShapeTweak
+from onesdaug import AugmentConfig, Augmenter, ShapeTweak
 from onesdaug.augment.config import PRESETS, preset
 from onesdaug.augment.operator import Row, default_preset, faithful_preset
 from onesdaug.augment.shape import warp
@@ -19,6 +19,7 @@ from onesdaug.common.registry import GENERATORS
 from onesdaug.data.pixels import to_pil, to_tensor
 from onesdaug.errors import ConfigError
 from onesdaug.generators.base import Generator
+from tests.augment.counting import Counting
 from tests.conftest import make_image
 
 FAST = AugmentConfig(steps=4, solver="dpm++")
@@ -36,36 +37,6 @@ def with_config(aug: Augmenter, **settings) -> Augmenter:
 
 def images(n: int) -> torch.Tensor:
     return torch.stack([to_tensor(make_image(i)) for i in range(n)])
-
-
-class Counting(Generator):
-    """A generator that does what it must and nothing else: 8×8 pixels are their own latents."""
-
-    size = 8
-    schedule = Schedule.scaled_linear()
-
-    def __init__(self) -> None:
-        self.rows: list[int] = []
-        self.limit = 10**9
-
-    def encode(self, x: torch.Tensor) -> torch.Tensor:
-        if x.shape[0] > self.limit:
-            raise torch.OutOfMemoryError("out of memory")
-        return 2 * x - 1
-
-    def decode(self, z: torch.Tensor) -> torch.Tensor:
-        return (z / 2 + 0.5).clamp(0, 1)
-
-    def image_tokens(self, x: torch.Tensor) -> torch.Tensor:
-        return x.mean((2, 3))[:, None]
-
-    def null_tokens(self, n: int) -> torch.Tensor:
-        return torch.zeros(n, 1, 3)
-
-    def predict(self, z, t, tokens, image_scale) -> torch.Tensor:
-        assert z.shape[0] == t.shape[0] == tokens.shape[0] == image_scale.shape[0]
-        self.rows.append(z.shape[0])
-        return 0.1 * z + (image_scale[:, None] * tokens[:, 0])[:, :, None, None]
 
 
 # -- rows are independent ---------------------------------------------------------------------------------------------
@@ -339,68 +310,3 @@ def test_other_errors_are_not_swallowed() -> None:
     generator.decode = lambda z: (_ for _ in ()).throw(RuntimeError("broken weights"))
     with pytest.raises(RuntimeError, match="broken weights"):
         Augmenter(generator, AugmentConfig(steps=2)).tensors(torch.rand(2, 3, 8, 8), k=1)
-
-
-# -- errors for people ------------------------------------------------------------------------------------------------
-
-
-def test_a_generator_without_text_or_concat_says_so() -> None:
-    with pytest.raises(ConfigError, match="no text prompt"):
-        Augmenter(Counting(), AugmentConfig(prompt="a cat"))
-    with pytest.raises(ConfigError, match="concat"):
-        Augmenter(Counting(), AugmentConfig(attention="concat"))
-    with pytest.raises(ConfigError, match="knows one kind of condition, not mode 'class'"):
-        Augmenter(Counting(), AugmentConfig(mode="class"))
-
-
-def test_what_pocket_cannot_do_and_what_only_pocket_can(tiny_sd: Path, tiny_ip: dict[str, Path]) -> None:
-    with pytest.raises(
-        ConfigError, match="presets whose names begin with pocket or photo, are for the pocket generators"
-    ):
-        Augmenter.from_pretrained(tiny_sd, preset="pocket", ip_repo=tiny_ip["base"], device="cpu")
-    for options in ({"ip_weights": "x.safetensors"}, {"ip_repo": tiny_ip["base"]}, {"vae_tiling": True},
-                    {"vae_slicing": True}):  # fmt: skip
-        with pytest.raises(ConfigError, match=f"pocket takes no {next(iter(options))}"):
-            Augmenter.from_pretrained("pocket", device="cpu", **options)
-    for settings, words in (({"prompt": "a cat"}, "no text prompt"), ({"attention": "concat"}, "concat")):
-        with pytest.raises(ConfigError, match=words):
-            Augmenter.from_pretrained("pocket", config=preset("pocket", **settings), device="cpu")
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"noise_level": 1.4}, "noise_level"),
-        ({"guidance": 0.5}, "guidance"),
-        ({"guidance": float("inf")}, "guidance"),
-        ({"steps": 0}, "steps"),
-        ({"guidance_interval": (0.8, 0.2)}, "guidance_interval"),
-        ({"shape": {"rotate": 900}}, "shape.rotate"),
-        ({"mode": "image"}, "mode"),
-        ({"nois_level": 0.5}, "nois_level"),
-    ],
-)
-def test_bad_settings_name_the_field(settings: dict, words: str) -> None:
-    with pytest.raises(ConfigError, match=words):
-        preset("paper", **settings)
-    with pytest.raises(ConfigError, match="there is no preset 'fast'"):
-        preset("fast")
-
-
-def test_bad_calls(aug: Augmenter) -> None:
-    with pytest.raises(ConfigError, match=r"\(B, 3, H, W\)"):
-        aug.tensors(torch.rand(3, 8, 8))
-    with pytest.raises(ConfigError, match=r"torch.uint8; bring them to floats"):
-        aug.tensors(torch.zeros(1, 3, 8, 8, dtype=torch.uint8))
-    with pytest.raises(ConfigError, match=r"\[0, 1\], but go from -1 to 1"):
-        aug.tensors(torch.linspace(-1, 1, 192).reshape(1, 3, 8, 8))
-    with pytest.raises(ConfigError, match="finite and not negative"):
-        aug.tensors(torch.rand(1, 3, 8, 8), image_scale=[-1.0])
-    with pytest.raises(ConfigError, match="2 images need 2 seeds"):
-        aug.tensors(torch.rand(2, 3, 8, 8), seeds=[1])
-    with pytest.raises(ConfigError, match="must not be negative"):
-        aug(make_image(0), k=-1)
-    with pytest.raises(ConfigError, match="either config or preset"):
-        Augmenter.from_pretrained("shape", config=FAST, preset="paper")
-    with pytest.raises(ConfigError, match="shape tweak is off"):
-        Augmenter.from_pretrained("shape", config=AugmentConfig(shape=None))

@@ -7,6 +7,7 @@ generated ones, so the same view comes out of any batch.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -35,8 +36,9 @@ class _Edits(ViewSource):
     def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
         return self._views(batch, _streams(batch, range(number, number + 1), seeds))[:, 0]
 
+    @abstractmethod
     def _views(self, batch: Tensor, streams: list[np.random.Generator]) -> Tensor:
-        raise NotImplementedError
+        """One view for each stream, those of an image after each other: (B, K, 3, H, W)."""
 
 
 @dataclass(frozen=True)

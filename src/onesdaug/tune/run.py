@@ -135,7 +135,7 @@ def _result(
             "tuned": tuned.model_dump(mode="json"),
             "answer": answer,
             "tasks": [{**_task(found, task), "spared": spared[task]} for task in range(len(found.judges))],
-            "trials": [_trial(trial) for trial in found.trials],
+            "trials": [trial_facts(trial) for trial in found.trials],
         },
         notes=_notes(found, data, wanted, uses),
     )
@@ -249,7 +249,8 @@ def _task(found: Found, task: int) -> dict[str, Any]:
     }
 
 
-def _trial(trial: Trial) -> dict[str, Any]:
+def trial_facts(trial: Trial) -> dict[str, Any]:
+    """What is told of a candidate, whatever became of it."""
     return {
         "label": trial.candidate.label,
         "source": trial.candidate.source,

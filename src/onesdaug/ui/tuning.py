@@ -21,7 +21,7 @@ from onesdaug.fewshot.heads import build_head, trained_head
 from onesdaug.report.result import StudyResult
 from onesdaug.studies import page
 from onesdaug.studies.kinds.tune import cost_plot
-from onesdaug.tune.run import Wanted, list_of, tune
+from onesdaug.tune.run import Wanted, list_of, trial_facts, tune
 from onesdaug.tune.search import Trial
 from onesdaug.ui import html
 from onesdaug.ui.networks import Networks
@@ -105,7 +105,9 @@ def tuned(networks: Networks, wish: Wish, folder: Path, work: Work[Seen]) -> See
 
     def watch(found: Sequence[Trial]) -> None:
         nonlocal trials
-        trials = tuple(_trial(trial) for trial in found if trial.gain is not None)
+        trials = tuple(
+            {**trial_facts(trial), "uses": [{"gain": trial.gain}]} for trial in found if trial.gain is not None
+        )
         work.show(Seen(trials))
 
     with networks.tunings.turn(work.waiting), watched(progress):
@@ -115,16 +117,6 @@ def tuned(networks: Networks, wish: Wish, folder: Path, work: Work[Seen]) -> See
     write_text(out / "tuned.json", result.model_dump_json(indent=1) + "\n")
     write_text(out / "tuned.html", page.render([result], out))
     return Seen(trials, result, (out / "tuned.json", out / "tuned.html"))
-
-
-def _trial(trial: Trial) -> dict[str, Any]:
-    return {
-        "label": trial.candidate.label,
-        "source": trial.candidate.source,
-        "per_class": trial.per_class,
-        "seconds_per_image": trial.seconds_per_image,
-        "uses": [{"gain": trial.gain}],
-    }
 
 
 def shown_answer(found: Seen) -> str:
