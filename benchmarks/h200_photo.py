@@ -159,9 +159,12 @@ def train(args: argparse.Namespace, end: float, log: Any) -> None:
                 rest(args, task, end, name)
             if new and kind != "autoencoder":
                 task.look = watching(args, task, name)
-            if kind in ("autoencoder", "denoiser"):
+            if new and kind in ("autoencoder", "denoiser"):
                 end_probe(args.work, "autoencoder" if name in AUTOENCODER else "denoiser-1")
-            task.compiled = args.compile == "on" or (args.compile == "auto" and pays(args.work, name))
+            seconds = task.recipe.stage(name).seconds or 0.0
+            task.compiled = new and (
+                args.compile == "on" or (args.compile == "auto" and pays(args.work, name, seconds))
+            )
             log(f"{name}, compiled {task.compiled}")
             task.one(name)
             if new and kind == "autoencoder":
@@ -248,6 +251,10 @@ def main() -> int:
     parser.add_argument("--smoke", action="store_true", help="the same path, tiny")
     args = parser.parse_args()
     args.stages, args.folder = args.folder, Path(args.folder[0]) if args.folder else None
+    if args.action in ("run", "watch") and not args.work.is_dir():
+        # lent machines go back when idle for seconds: to wait here would spend minutes on a fresh one
+        print(f"nothing was taken on this machine (no {args.work}): it is a fresh one; take carry/… again")
+        return 2
     if args.action not in ("prepare", "write"):
         args.work.mkdir(parents=True, exist_ok=True)
         on_path(args.work)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 PLAIN_TOO = ("autoencoder", "decoder")  # short stages, for which compiling may not pay
+LONG = 300.0  # seconds of a stage for which compiling pays without a cache
 
 
 def measure_stages(run: Any, names: Sequence[str], work: Path, steps: int) -> None:
@@ -62,11 +63,14 @@ def end_probe(work: Path, first: str, patience: float = 45.0) -> None:
         number.unlink()
 
 
-def pays(work: Path, name: str) -> bool:
-    """Whether compiled steps are faster by more than compiling from the cache costs; those of a long stage are."""
+def pays(work: Path, name: str, seconds: float) -> bool:
+    """Whether compiled steps are faster by more than compiling costs.
+
+    A denoiser's are nearly twice as fast (H200), for a minute and a half: a short one needs the cache of a probe.
+    """
     found: dict[str, float] = {}
     for record in work.glob("probe-*.json"):
         found.update(json.loads(record.read_text()))
     if name not in PLAIN_TOO:
-        return "denoiser-1 compiled" in found
+        return seconds >= LONG or "denoiser-1 compiled" in found
     return found.get(f"{name} compiled", 0.0) > 1.2 * found.get(name, float("inf"))

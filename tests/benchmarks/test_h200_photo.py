@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.photo_carry import FILES, _state, bring
+from benchmarks.photo_probe import pays
 from tests.benchmarks.drivers import whole_walk
 from tests.conftest import make_image
 
@@ -153,3 +154,18 @@ def test_few_files_a_call_are_brought_home(
     assert capsys.readouterr().out.splitlines() == [
         "10 files are left to bring: watch again", "3 files are left to bring: watch again", *["all was brought"] * 2
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("action", ["run", "watch"])
+def test_a_fresh_machine_is_told_at_once(action: str, tmp_path: Path) -> None:
+    words = [sys.executable, str(SCRIPT), action, "--limit", "300", "--work", str(tmp_path / "work")]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "take carry/" in done.stdout
+
+
+def test_long_stages_are_compiled_and_short_ones_where_a_probe_filled_the_cache(tmp_path: Path) -> None:
+    assert pays(tmp_path, "denoiser-2", 900.0) and not pays(tmp_path, "guidance", 240.0)
+    assert not pays(tmp_path, "autoencoder", 900.0)
+    rates = {"autoencoder": 10.0, "autoencoder compiled": 13.0, "denoiser-1 compiled": 8.4}
+    (tmp_path / "probe-autoencoder.json").write_text(json.dumps(rates))
+    assert pays(tmp_path, "autoencoder", 200.0) and pays(tmp_path, "guidance", 240.0)
