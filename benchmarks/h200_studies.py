@@ -4,9 +4,10 @@ Here (ONESDAUG_DATA set):  python benchmarks/h200_studies.py prepare [WHAT]     
 There, call after call:    python3 benchmarks/h200_studies.py take carry/1             until all of them are there
                            python3 benchmarks/h200_studies.py run banks+compiled score+solvers … --limit 560
 
-WHAT is `studies`; `transformers`, for Table 3 alone with the backbones of --checkpoints (`run banks compiled score
---studies transformers`); or `pope`, for the detector that --detector, a folder of onnx_torch.py, holds (`run pope`).
-What was said comes home beside the result, and --said carries it to the next machine, which goes on from there.
+WHAT is `studies`; `photo`, for those with photo alone (`run banks+compiled score --models photo --tag photo`);
+`transformers`, for Table 3 alone with the backbones of --checkpoints (`run banks compiled score --studies
+transformers`); or `pope`, for the detector that --detector, a folder of onnx_torch.py, holds (`run pope`). What
+was said comes home beside the result, and --said carries it to the next machine, which goes on from there.
 
 The machine holds what was taken outside the tree (--work). Between two calls it is given back after seconds: have the
 next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what
@@ -34,7 +35,8 @@ ROOT = Path(__file__).resolve().parents[1]
 STUDIES = ("headline", "tuned", "main", "grid", "ablation", "theory", "fine-grained", "transformers")
 PLAN = "benchmarks/plans/solvers-validation.toml"
 POPE = "benchmarks/plans/pope-detector.toml"
-# rows whose numbers are stored: drawn exactly as they were
+RELEASED = ("pocket", "pocket-imagenet")
+# their rows whose numbers are stored: drawn exactly as they were
 STORED = {"crop-flip", "generated", "full", "weight-0.3", "no-condition", "no-tweak", "shape", "oracle",
           "noise-0.2", "noise-0.7", "noise-1.0"}  # fmt: skip
 
@@ -87,7 +89,7 @@ def on_path(work: Path) -> None:
             Path(name).symlink_to(work / name)
 
 
-def make_banks(studies: list[str], compiled: bool) -> None:
+def make_banks(args: argparse.Namespace, compiled: bool) -> None:
     """The banks of the studies; of the stored rows where nothing is compiled, of all others where it is."""
     from onesdaug.common.progress import shown
     from onesdaug.common.provenance import commit
@@ -102,12 +104,13 @@ def make_banks(studies: list[str], compiled: bool) -> None:
             root=Path("data"),
             checkpoints=Path("fewshot"),
             compile="max" if compiled else "off",
-            generators=("pocket", "pocket-imagenet"),
+            generators=tuple(args.models or RELEASED),
             commit=commit(),
         )
     )
-    wants = [want for study in map(load_study, studies) for want in kind_named(study.kind).banks(study, context)]
-    stored = [want for want in wants if want.row.id in STORED and want.seed == 0 and not want.split]
+    wants = [want for study in map(load_study, args.studies) for want in kind_named(study.kind).banks(study, context)]
+    stored = [want for want in wants if want.row.id in STORED and want.generator in ("", *RELEASED)]
+    stored = [want for want in stored if want.seed == 0 and not want.split]
     with shown(timed=True):
         context.banks.make([want for want in wants if want not in stored] if compiled else stored)
 
@@ -122,6 +125,11 @@ def study(*words: str) -> None:
     except SystemExit as ended:
         if ended.code:
             raise
+
+
+def models(args: argparse.Namespace) -> list[str]:
+    words = [word for name in args.models for word in ("--model", name)]
+    return [*words, "--tag", args.tag] if args.tag else words
 
 
 def pope(work: Path) -> None:
@@ -152,9 +160,9 @@ def demo() -> None:
 
 
 JOBS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "banks": lambda args: make_banks(args.studies, False),
-    "compiled": lambda args: make_banks(args.studies, True),
-    "score": lambda args: study(*args.studies),
+    "banks": lambda args: make_banks(args, False),
+    "compiled": lambda args: make_banks(args, True),
+    "score": lambda args: study(*args.studies, *models(args)),
     "solvers": lambda _: study(PLAN, "--split", "val", "--per-class", "120"),
     "efficiency": lambda _: study("efficiency"),
     "demo": lambda _: demo(),
@@ -171,7 +179,7 @@ def run(args: argparse.Namespace) -> int:
         if left < 10:
             print(f"{group}: no time left, not begun")
             return 3
-        words = ["--work", str(args.work), "--studies", *args.studies]
+        words = ["--work", str(args.work), "--studies", *args.studies, "--models", *args.models, "--tag", args.tag]
         started = {job: subprocess.Popen([sys.executable, __file__, "alone", job, *words]) for job in group.split("+")}
         for job, process in started.items():
             try:
@@ -195,6 +203,9 @@ def main() -> int:
     parser.add_argument("jobs", nargs="*", help="jobs, or the folder to take, or what to prepare")
     parser.add_argument("--work", type=Path, default=Path.home() / "onesdaug-work")
     parser.add_argument("--studies", nargs="+", default=list(STUDIES))
+    parser.add_argument("--models", nargs="*", default=[], help="generators other than the released ones")
+    parser.add_argument("--tag", default="", help="written into the names of the results")
+    parser.add_argument("--weights", type=Path, help="prepare photo: a folder of its weights")
     parser.add_argument("--carry", type=Path, default=ROOT / "carry")
     parser.add_argument("--checkpoints", type=Path, default=ROOT / "carry" / "transformers")
     parser.add_argument("--detector", type=Path, help="prepare pope: a folder of onnx_torch.py convert")
