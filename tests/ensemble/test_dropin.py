@@ -14,6 +14,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 
 from onesdaug import Augmenter, ShapeTweak, TestTimeEnsemble
+from onesdaug.augment.config import preset
 from onesdaug.ensemble.traditional import CropFlip
 from onesdaug.errors import ConfigError
 from tests.tiny import save_classifier
@@ -175,7 +176,8 @@ class Scored(Dataset[torch.Tensor]):
 def test_pickles_copies_and_workers(views: str) -> None:
     from sklearn.linear_model import LogisticRegression
 
-    source = Augmenter.from_pretrained(views, device="cpu") if views != "shape" else ShapeTweak(rotate=5)
+    few = preset("pocket", steps=2) if views == "pocket" else None
+    source = Augmenter.from_pretrained(views, config=few, device="cpu") if views != "shape" else ShapeTweak(rotate=5)
     ensemble = TestTimeEnsemble(fitted(LogisticRegression()), source, k=1, preprocess=colours)
     images, _ = pictures(4)
     wanted = ensemble(images[:2])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from onesdaug import TestTimeEnsemble
+from onesdaug import Augmenter, TestTimeEnsemble
 from onesdaug.augment.source import ViewSource
 from onesdaug.data.pixels import to_pil, to_uint8
 from onesdaug.ensemble.select import settled, stops
@@ -168,7 +168,10 @@ class Small(Brighter):
 
 @pytest.mark.parametrize("name", ["pocket", "shape", "crop-flip", "traditional"])
 def test_a_view_alone_is_the_one_among_many(name: str) -> None:
-    source = as_source(find_views(name, None, "cpu")).views
+    found = find_views(name, None, "cpu")
+    if isinstance(found, Augmenter):
+        found = Augmenter(found.generator, found.config.model_copy(update={"steps": 2}))
+    source = as_source(found).views
     batch = torch.rand(2, 3, 40, 36, generator=torch.Generator().manual_seed(0))
     whole, pictures = source.tensors(batch, 3, ["a", "b"]), to_pil(batch)
     many = source.pictures(pictures, 3, 5)
