@@ -28,6 +28,7 @@ REASONS = {
     ("", "onesdaug (ui|serve)"): "they serve until stopped; tests/ui and tests/scale/test_serve.py do that",
     ("", r"fewshot train|\bcub\b|cropflip|ONESDAUG_DATA"): "data or minutes are needed; tests/cli has small ones",
     ("", "study run (main|mine)"): "data of a benchmark are needed; tests/studies has small ones",
+    ("", "study join"): "the results of both runs are needed; tests/report/test_join.py",
     ("", "sd15"): "7 GB of weights are needed; docs/sd15.md's folders are tiny ones here",
     ("", "--device cuda|--compile"): "a GPU or a compiler is needed; tests/augment has both kinds of tests",
     ("", "onesdaug bench$"): "takes a minute; docs/gpu.md's is run",

@@ -1,4 +1,4 @@
-"""`onesdaug study list | run`: the paper's tables and figures, each by its name."""
+"""`onesdaug study list | run | join`: the paper's tables and figures, each by its name."""
 
 from __future__ import annotations
 
@@ -96,6 +96,26 @@ def run(
         lines.print(f"error: {printable(line)}", style="red", markup=False)
     if done.failures or all(path is None for _, path in done.results):
         raise typer.Exit(1)
+
+
+@app.command(
+    epilog=examples(
+        "study join results/main.json mine/main.json -o joined", "study join old/tuned.json new/tuned.json -o new"
+    )
+)
+def join(
+    first: Annotated[Path, typer.Argument(help="A result of `study run`.")],
+    later: Annotated[Path, typer.Argument(help="Another run of the same study, with other generators or newer ones.")],
+    *,
+    output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the joined NAME.json goes.")],
+) -> None:
+    """Put a generator that was run later beside the others, in the place of its own earlier rows."""
+    from onesdaug.report.join import joined
+    from onesdaug.report.result import read_result
+
+    result = joined(read_result(first), read_result(later))
+    _show(result, results_screen(140))
+    typer.echo(f"{result.save(output)}")
 
 
 def _show(result: StudyResult, screen: Console) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from onesdaug.report.result import StudyResult
+from onesdaug.report.result import Made, StudyResult
 from onesdaug.report.strings import data_name
 
 
@@ -10,7 +10,8 @@ def in_one_line(result: StudyResult) -> str:
     """What a reader wants to see beside a heading."""
     made = result.made
     where = made.machine.get("device", "")
-    return " · ".join(part for part in (result.file, f"commit {made.commit}", made.date, where) if part)
+    later = (f"{', '.join(run.generators)}: commit {run.commit}, {run.date}" for run in made.also)
+    return " · ".join(part for part in (result.file, f"commit {made.commit}", made.date, where, *later) if part)
 
 
 def of_classifiers(result: StudyResult) -> list[tuple[str, str]]:
@@ -33,7 +34,15 @@ def in_full(result: StudyResult) -> list[tuple[str, str]]:
     if made.seconds:
         stages = ", ".join(f"{stage} {value:,.1f} s" for stage, value in made.seconds.items())
         pairs.append(("time", stages))
-    return pairs
+    return pairs + [pair for run in made.also for pair in _of_a_later_run(run)]
+
+
+def _of_a_later_run(run: Made) -> list[tuple[str, str]]:
+    names = ", ".join(run.generators)
+    pairs = [("command", run.command), ("commit", run.commit), ("date", f"{run.date} (UTC)"), *run.machine.items()]
+    return [(f"{what}, for {names}", value) for what, value in pairs] + [
+        (f"generator: {name}", told) for name, told in run.generators.items()
+    ]
 
 
 def heading(result: StudyResult) -> str:

@@ -75,6 +75,14 @@ class Claim(Record):
     instances: tuple[Instance, ...]
 
 
+def overall(
+    instances: Sequence[Instance],
+) -> Literal["agrees", "differs", "mixed", "no clear difference", "not tested here"]:
+    """What all comparisons say together."""
+    kinds = {instance.verdict for instance in instances}
+    return "not tested here" if not kinds else kinds.pop() if len(kinds) == 1 else "mixed"
+
+
 class Histogram(Record):
     """Counts over equal bins between `low` and `high`."""
 

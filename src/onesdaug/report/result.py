@@ -58,6 +58,7 @@ class Made(Record):
     # name -> how it was trained and is scored, where that is not as in the paper
     classifiers: dict[str, str] = Field(default_factory=dict)
     generators: dict[str, str] = Field(default_factory=dict)  # name -> fingerprint and settings
+    also: tuple[Made, ...] = ()  # later runs, whose generators were joined to these
 
 
 class StudyResult(Record):

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, field_validator
 
-from onesdaug.report.records import Claim, Instance, Verdict
+from onesdaug.report.records import Claim, Instance, Verdict, overall
 from onesdaug.statistics import Paired, paired
 from onesdaug.studies.spec import BASELINE, SpecModel
 
@@ -74,10 +74,8 @@ def weigh(spec: ClaimSpec, scored: Sequence[EpisodeScores]) -> Claim:
     theirs = [scores for scores in found if not spec.classifiers or scores.classifier in spec.classifiers]
     instances = _instances(spec, theirs)
     others = _instances(spec, found) if not instances else ()
-    kinds = {instance.verdict for instance in instances}
-    untested = "other model" if others else "not tested here"
-    overall = untested if not kinds else kinds.pop() if len(kinds) == 1 else "mixed"
-    return Claim(says=spec.says, verdict=overall, margin=spec.margin, instances=instances or others)
+    verdict = "other model" if others else overall(instances)
+    return Claim(says=spec.says, verdict=verdict, margin=spec.margin, instances=instances or others)
 
 
 def _instances(spec: ClaimSpec, scored: Sequence[EpisodeScores]) -> tuple[Instance, ...]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from onesdaug.report.records import Answer, Claim, Instance
+from onesdaug.report.records import Answer, Claim, Instance, overall
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import Findings
 from onesdaug.studies.kinds.fewshot.claims import verdict_of
@@ -89,10 +89,8 @@ class Found:
                 for a in answers
                 if (a.row, a.k, a.split, a.rule) == (spec.row, spec.k, spec.split, "vote") and a.gain is not None
             ]
-            kinds = {instance.verdict for instance in instances}
-            verdict: Any = kinds.pop() if len(kinds) == 1 else "mixed" if kinds else "not tested here"
-            if instances and not (study.model == LLAVA and whole):
-                verdict = "other model"
+            theirs = study.model == LLAVA and whole
+            verdict = overall(instances) if theirs or not instances else "other model"
             yield Claim(says=spec.says, verdict=verdict, instances=tuple(instances))
 
     def _worse(self) -> Iterator[dict[str, Any]]:
