@@ -21,9 +21,6 @@ def lite_preprocess(number: int) -> Preprocess:
     return Preprocess(side + 32, side, (grey,) * 3, (128 / 255,) * 3, interpolation="bicubic")
 
 
-LITE = lite_preprocess(0)
-
-
 class _Features(nn.Module):
     """The 1280-d mean of the last map, before the classifier."""
 
