@@ -28,8 +28,8 @@ EXAMPLE = HERE.parent / "examples" / "detector.py"
 named, log_odds, best_scores = (load_object(f"{EXAMPLE}:{name}") for name in ("named", "_log_odds", "best_scores"))
 SIDE: int = load_object(f"{EXAMPLE}:SIDE")
 _seen: OrderedDict[str, np.ndarray] = OrderedDict()
-_last: list[tuple[Image.Image, str]] = []
-KEPT = 256  # pictures: those of a photograph are asked about one after the other
+KEPT = 256  # pictures: those of a photograph are asked about in one call, or one after the other
+BATCH = 32  # pictures that the graph looks at together
 
 if not os.environ.get("DETECTOR"):
     raise RuntimeError(
@@ -50,12 +50,13 @@ def ask(images: list[Image.Image], questions: list[str]) -> list[float]:
 
 
 def _keys(images: list[Image.Image]) -> list[str]:
-    """By content; the same pictures are asked about many times in a row, and told then by being the same objects."""
-    if len(_last) != len(images) or any(one is not two for (one, _), two in zip(_last, images, strict=True)):
-        _last[:] = [
-            (image, hashlib.blake2b(np.asarray(image).tobytes(), digest_size=16).hexdigest()) for image in images
-        ]
-    return [key for _, key in _last]
+    """By content; a picture stands there once for each question about it, and is hashed once."""
+    each = {id(image): image for image in images}
+    marks = {
+        number: hashlib.blake2b(str(image.size).encode() + image.tobytes(), digest_size=16).hexdigest()
+        for number, image in each.items()
+    }
+    return [marks[id(image)] for image in images]
 
 
 def _scores(images: list[Image.Image]) -> list[np.ndarray]:
@@ -65,16 +66,24 @@ def _scores(images: list[Image.Image]) -> list[np.ndarray]:
     import torch
 
     graph = _graph()
-    batch = torch.cat([_enlarged(torch.from_numpy(np.array(image)).to(graph.device)) for image in images])
-    return list(graph(batch)[:, 4:].amax(-1).cpu().numpy())
+    sizes: dict[tuple[int, int], list[int]] = {}
+    for place, image in enumerate(images):
+        sizes.setdefault(image.size, []).append(place)
+    batches = [same[at : at + BATCH] for same in sizes.values() for at in range(0, len(same), BATCH)]
+    found: dict[int, Any] = {}
+    for batch in batches:
+        pixels = torch.from_numpy(np.stack([np.asarray(images[place]) for place in batch])).to(graph.device)
+        # not brought to the host yet: the next ones are prepared meanwhile
+        found |= zip(batch, graph(_enlarged(pixels))[:, 4:].amax(-1), strict=True)
+    return list(torch.stack([found[place] for place in range(len(images))]).cpu().numpy())
 
 
 def _enlarged(pixels: Any) -> Any:
-    """As Pillow resizes, on the device (on the host it takes longer than looking): across, then down, whole values."""
+    """(B, H, W, 3) as Pillow resizes, on the device (the host would take longer): across, then down, whole values."""
     from torch.nn.functional import interpolate
 
-    image = pixels.permute(2, 0, 1)[None].float()
-    for size in ((len(pixels), SIDE), (SIDE, SIDE)):
+    image = pixels.permute(0, 3, 1, 2).float().contiguous()
+    for size in ((pixels.shape[1], SIDE), (SIDE, SIDE)):
         image = interpolate(image, size, mode="bicubic", antialias=True).round().clamp(0, 255)
     return image / 255
 
@@ -83,9 +92,16 @@ def _enlarged(pixels: Any) -> Any:
 def _graph() -> Any:
     import torch
 
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False  # as the CPU computes
     graph = load_object(f"{HERE / 'onnx_torch.py'}:Graph")
     return graph(Path(os.environ["DETECTOR"]), "cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _draw_as_the_cpu() -> None:
+    """Views that are drawn on this GPU: whether or not something was asked before, in float32 and not in TF32."""
+    if Path(os.environ["DETECTOR"]).is_dir():
+        import torch
+
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
 
 def _fingerprint(path: Path) -> str:
@@ -95,5 +111,7 @@ def _fingerprint(path: Path) -> str:
     return digest.hexdigest()
 
 
-# what is said is stored under it
+# what is said is stored under both: of the weights, and of this file as it was when it first said the same
 ask.fingerprint = _fingerprint(Path(os.environ["DETECTOR"]))  # type: ignore[attr-defined]
+ask.code = "48186ac1"  # type: ignore[attr-defined]
+_draw_as_the_cpu()

@@ -13,8 +13,12 @@ import torch.nn.functional as F
 from PIL import Image
 from safetensors.torch import save_file
 
+from benchmarks import onnx_torch
 from benchmarks.onnx_torch import Graph
 from onesdaug.common.registry import load_object
+from onesdaug.studies.kinds.pope.margins import Asker, Photographs
+from onesdaug.vlm.model import find_model
+from onesdaug.vlm.settings import Asking
 
 CONV = {"dilations": [1, 1], "group": 1, "kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "strides": [2, 2]}
 POOL = {"ceil_mode": 0, "kernel_shape": [5, 5], "pads": [2, 2, 2, 2], "strides": [1, 1]}
@@ -70,6 +74,29 @@ def test_every_operator_does_what_onnx_says(tmp_path: Path) -> None:
     assert torch.allclose(got, (q[:, :1] - q[:, 1:]) / 8, atol=1e-6)
 
 
+def test_two_parts_on_tensor_cores_are_as_precise_as_float32(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tensor cores read the leading bits of both factors; the weights have no others."""
+    torch.manual_seed(0)
+    weights = {"w": torch.randn(8, 64, 3, 3).half(), "b": torch.randn(8).half()}
+    folder = write(tmp_path / "graph", [["Conv", ["images", "w", "b"], ["out"], CONV]], {}, weights)
+    x = torch.randn(2, 64, 16, 16)
+    assert torch.equal(onnx_torch.leading_bits(x) + (x - onnx_torch.leading_bits(x)), x)
+    exact = F.conv2d(x.double(), weights["w"].double(), weights["b"].double(), 2, 1)
+    plain, real = Graph(folder, parts=False)(x), F.conv2d
+
+    def cores(x: torch.Tensor, weight: torch.Tensor, *others: Any) -> torch.Tensor:
+        assert torch.backends.cudnn.allow_tf32
+        return real(onnx_torch.leading_bits(x), onnx_torch.leading_bits(weight), *others)
+
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    monkeypatch.setattr(F, "conv2d", cores)
+    parts = Graph(folder, parts=True)(x)
+    assert not torch.backends.cudnn.allow_tf32  # what is drawn beside it is not touched
+    alone = real(onnx_torch.leading_bits(x), weights["w"].float(), weights["b"].float(), 2, 1)
+    plain_off, parts_off, alone_off = (float((found - exact).abs().max()) for found in (plain, parts, alone))
+    assert parts_off < 3 * plain_off < 3e-4 and alone_off > 1e-2
+
+
 def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not known here: Erf"):
         Graph(write(tmp_path / "graph", [["Erf", ["images"], ["out"], {}]], {}, {}))
@@ -96,9 +123,27 @@ def test_the_detector_looks_at_each_picture_once(tmp_path: Path, monkeypatch: py
     assert len(looked) == 2 and len(ask.fingerprint) == 16
     ask([dark.copy()], texts[:1])
     assert len(looked) == 2
+    # of two sizes, more than are looked at together, and each about several objects: in the order they were given
+    many = [Image.new("RGB", (32, 24) if i % 3 else (24, 32), (i,) * 3) for i in range(1, 80)]
+    twice = ask([image for image in many for _ in range(2)], texts[1:] * len(many))
+    assert twice[::2] == pytest.approx([np.log(i / (255 - i)) for i in range(1, 80)], abs=1e-2)
+    assert max(twice[1::2]) < -10 and len(looked) == 81
     monkeypatch.delenv("DETECTOR")
     with pytest.raises(Exception, match="set DETECTOR to yolov8m"):
         load_object(f"{file}:ask")
+
+
+def test_what_the_detector_said_on_earlier_machines_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its file may become faster; the name of the file of answers is that of the first run."""
+    (tmp_path / "x.onnx").write_bytes(b"")
+    monkeypatch.setenv("DETECTOR", str(tmp_path / "x.onnx"))
+    monkeypatch.chdir(Path(__file__).parents[2])
+    about, load = find_model("benchmarks/detections.py:ask", Asking(seed=1234, suffix=""))
+    about |= {"fingerprint": "91b4bf338a2cc170", "code": load().function.code}  # type: ignore[attr-defined]
+    Image.new("RGB", (8, 8)).save(tmp_path / "x.png")
+    asker = Asker(load(), about, Photographs(tmp_path), {}, tmp_path, 1234)
+    assert asker._file(None, 1, ("", 0.0)).stem == "0895fbc125c27768"
+    assert asker._file(None, 1, ("blur", 1.0)).stem == "a61c5a2ad0543143"
 
 
 def test_pictures_are_enlarged_as_pillow_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,5 +151,6 @@ def test_pictures_are_enlarged_as_pillow_does(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setenv("DETECTOR", str(tmp_path / "x.onnx"))
     enlarged = load_object(f"{Path(__file__).parents[2] / 'benchmarks' / 'detections.py'}:_enlarged")
     image = Image.fromarray(np.random.default_rng(0).integers(0, 255, (60, 80, 3)).astype(np.uint8))
-    got = enlarged(torch.from_numpy(np.array(image)))[0].permute(1, 2, 0).numpy() * 255
+    both = enlarged(torch.from_numpy(np.stack([np.array(image)[::-1], np.array(image)])))
+    got = both[1].permute(1, 2, 0).numpy() * 255
     assert np.abs(got - np.asarray(image.resize((640, 640)), dtype=float)).max() <= 2.01

@@ -37,6 +37,20 @@ def test_what_a_function_may_not_answer() -> None:
     assert lost[1].error == "the function answered NoneType; want a text or a number" and lost[2].text == "yes"
 
 
+def test_a_function_is_given_as_many_at_once_as_it_takes() -> None:
+    given = []
+
+    def answer(images: list, questions: list[str]) -> list:
+        given.append(questions)
+        return [float(len(question)) for question in questions]
+
+    said = FunctionModel(answer, "!", 2).ask_pairs(IMAGES, ["a", "bb", "ccc"])
+    assert [reply.margin for reply in said] == [2.0, 3.0, 4.0] and given == [["a!", "bb!"], ["ccc!"]]
+    FunctionModel(answer).ask_pairs(IMAGES, ["a", "bb", "ccc"])
+    assert given[2:] == [["a", "bb", "ccc"]]
+    assert FunctionModel(answer).ask([], "a", "") == {"plain/greedy": []} and len(given) == 3
+
+
 def test_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_vlm.py").write_text(
         "def always(images, questions):\n    return ['yes'] * len(images)\n"
@@ -50,5 +64,8 @@ def test_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_model("my_vlm:Shy", Asking())[1]().ask(IMAGES, "", "") == {}
     with pytest.raises(ConfigError, match="takes no prompt"):
         find_model("my_vlm:always", Asking(), prompt="llava")
+    assert find_model("my_vlm:always", Asking(), batch_size=2)[1]().batch_size == 2
+    with pytest.raises(ConfigError, match="object: it takes no batch_size"):
+        find_model("my_vlm:Shy", Asking(), batch_size=2)
     with pytest.raises(ConfigError, match="is int; want a function"):
         find_model("my_vlm:number", Asking())

@@ -51,7 +51,8 @@ def find_model(
 ) -> tuple[dict[str, Any], Callable[[], Model]]:
     """What decides a model's answers, as JSON, and how to load it: the one place where a name becomes a model.
 
-    Options are those of `LocalModel.from_pretrained` or, with an `endpoint`, of `Endpoint`; a user's own has none.
+    Options are those of `LocalModel.from_pretrained` or, with an `endpoint`, of `Endpoint`; a user's own function has
+    `batch_size` alone.
     """
     if endpoint is not None:
         try:
@@ -71,28 +72,48 @@ def find_model(
 
 def _find_own(name: str, asking: Asking, **options: Any) -> tuple[dict[str, Any], Callable[[], Model]]:
     """A registered or a user's own function or `Model`; what decides its answers, and how to get it."""
-    if idle := sorted(options.keys() - {"device"}):
-        raise ConfigError(f"{name} is a Python function: it takes no {', '.join(idle)}; leave that out")
     found = VLMS.get(name)
     made = found() if isinstance(found, type) else found
     if not isinstance(made, Model) and not callable(made):
         raise ConfigError(f"{name} is {type(made).__name__}; want a function (images, questions) → answers or a Model")
-    model: Model = made if isinstance(made, Model) else FunctionModel(made, asking.suffix)
+    kind, taken = ("object", {"device"}) if isinstance(made, Model) else ("function", {"device", "batch_size"})
+    if idle := sorted(options.keys() - taken):
+        raise ConfigError(f"{name} is a Python {kind}: it takes no {', '.join(idle)}; leave that out")
+    model: Model = made
+    if not isinstance(made, Model):
+        model = FunctionModel(made, asking.suffix, options.get("batch_size"))
     mark = getattr(made, "fingerprint", None)  # of its weights, where it says so: answers are kept under it
     known = {} if mark is None else {"fingerprint": str(mark)}
     return {"kind": "function", "name": name, **asdict(asking), "vcd": None, **known}, lambda: model
 
 
 class FunctionModel:
-    """A plain function (images, questions) → for each pair a margin or a text; it has one way of answering."""
+    """A plain function (images, questions) → for each pair a margin or a text; it has one way of answering.
+
+    It is given at most `batch_size` pairs at once (else all pictures of a question).
+    """
 
     modes: tuple[str, ...] = ("plain/greedy",)
 
-    def __init__(self, function: Callable[[list[Image.Image], list[str]], Sequence[Any]], suffix: str = "") -> None:
-        self.function, self.suffix = function, suffix
+    def __init__(
+        self,
+        function: Callable[[list[Image.Image], list[str]], Sequence[Any]],
+        suffix: str = "",
+        batch_size: int | None = None,
+    ) -> None:
+        self.function, self.suffix, self.batch_size = function, suffix, batch_size
 
     def ask(self, images: Sequence[Image.Image], question: str, key: str) -> Replies:
-        given = self.function(list(images), [question + self.suffix] * len(images))
+        return {self.modes[0]: self.ask_pairs(images, [question] * len(images))}
+
+    def ask_pairs(self, images: Sequence[Image.Image], questions: Sequence[str]) -> list[Reply]:
+        """A reply for each picture with its question, in as few calls as may be."""
+        size = self.batch_size or max(1, len(images))
+        starts = range(0, len(images), size)
+        return [reply for at in starts for reply in self._call(images[at : at + size], questions[at : at + size])]
+
+    def _call(self, images: Sequence[Image.Image], questions: Sequence[str]) -> list[Reply]:
+        given = self.function(list(images), [question + self.suffix for question in questions])
         if isinstance(given, str):
             raise ConfigError(
                 f"the function answered the text {given[:80]!r}; want a list, an answer for each picture"
@@ -100,7 +121,7 @@ class FunctionModel:
         said = list(given)
         if len(said) != len(images):
             raise ConfigError(f"the function must give one answer for each of {len(images)} pictures, got {len(said)}")
-        return {self.modes[0]: [_reply(answer) for answer in said]}
+        return [_reply(answer) for answer in said]
 
 
 def _reply(answer: Any) -> Reply:

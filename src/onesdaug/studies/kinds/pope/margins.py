@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,11 +26,15 @@ from onesdaug.data.sources import Member, fingerprint, loose_members
 from onesdaug.ensemble.sources import Source
 from onesdaug.errors import ConfigError
 from onesdaug.studies.kinds.pope.worse import WORSE
-from onesdaug.vlm.model import Model
+from onesdaug.vlm.model import FunctionModel, Model, Reply
 
 # photographs whose views are drawn together, and whose lines are written together: a view's last digits depend on
 # what is drawn beside it, and after a kill that is the same again
 CHUNK = 32
+KEPT = 512  # photographs in memory: all of POPE's
+
+
+Asked = tuple[str, str, list[Image.Image]]  # a photograph, a question, the pictures it is put to
 
 
 class Photographs:
@@ -37,8 +43,9 @@ class Photographs:
     def __init__(self, path: Path) -> None:
         self.members: dict[str, Member] = {member.name: member for member in loose_members(path)}
         self._marks: dict[str, list[int]] = {}
+        self.image = lru_cache(KEPT)(self._image)  # every row of a study begins with the same ones
 
-    def image(self, name: str, way: str = "", strength: float = 0.0) -> Image.Image:
+    def _image(self, name: str, way: str = "", strength: float = 0.0) -> Image.Image:
         """As it is, or made worse."""
         member = self.members[name]
         plain = decode_image(member.read(), member.where)
@@ -106,18 +113,34 @@ class Asker:
         began = time.perf_counter()
         shown = [[image] for image in originals] if source is None else source.images(originals, k, self.seed)
         drawing = (time.perf_counter() - began) / len(names) if source else 0.0
-        found = {}
-        for name, pictures in zip(names, shown, strict=True):
-            began = time.perf_counter()
-            margins = {text: self._margins(pictures, text, name) for text in self.questions[name]}
-            found[name] = Said(margins, round(drawing, 5), round(time.perf_counter() - began, 5))
-        return found
+        began = time.perf_counter()
+        margins: dict[str, dict[str, list[float]]] = {name: {} for name in names}
+        asked = [
+            (name, text, pictures)
+            for name, pictures in zip(names, shown, strict=True)
+            for text in self.questions[name]
+        ]
+        for (name, text, pictures), replies in zip(asked, self._replies(asked), strict=True):
+            margins[name][text] = self._margins(replies, len(pictures))
+        asking = (time.perf_counter() - began) / len(names)
+        return {name: Said(margins[name], round(drawing, 5), round(asking, 5)) for name in names}
 
-    def _margins(self, pictures: Sequence[Image.Image], text: str, name: str) -> list[float]:
-        with calling(f"{self.about['name']}, asked about {name},"):
-            replies = self.model.ask(pictures, text, f"{name} {text}")[self.model.modes[0]]
+    def _replies(self, asked: Sequence[Asked]) -> Iterator[list[Reply]]:
+        """To each question about each photograph; a function that takes many pictures is asked about all together."""
+        if not isinstance(self.model, FunctionModel) or self.model.batch_size is None:
+            for name, text, pictures in asked:
+                with calling(f"{self.about['name']}, asked about {name},"):
+                    replies = self.model.ask(pictures, text, f"{name} {text}")[self.model.modes[0]]
+                yield replies
+            return
+        pairs = [(picture, text) for _, text, pictures in asked for picture in pictures]
+        with calling(f"{self.about['name']}, asked about {asked[0][0]} to {asked[-1][0]},"):
+            given = iter(self.model.ask_pairs([picture for picture, _ in pairs], [text for _, text in pairs]))
+        yield from (list(islice(given, len(pictures))) for _, _, pictures in asked)
+
+    def _margins(self, replies: Sequence[Reply], count: int) -> list[float]:
         margins = [reply.margin for reply in replies if reply.margin is not None]
-        if len(margins) != len(pictures):
+        if len(margins) != count:
             told = next((reply.error for reply in replies if reply.error), "a text")
             raise ConfigError(f"{self.about['name']} must answer with a number for each picture; it gave {told}")
         return [round(margin, 6) for margin in margins]

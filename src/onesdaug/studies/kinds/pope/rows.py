@@ -102,9 +102,11 @@ class Photo:
                 f"{len(names)} photographs are here, and the threshold is set on {study.calibrate}: nothing is left"
             )
         self.first, self.others = names[: study.calibrate], names[study.calibrate :]
-        about, load = find_model(study.model, Asking(seed=SEED, suffix=""), device=context.settings.device)
+        how = {"device": context.settings.device} | ({"batch_size": study.batch_size} if study.batch_size else {})
+        about, load = find_model(study.model, Asking(seed=SEED, suffix=""), **how)
         model = load()
-        self.about = {**about, "code": code_mark(getattr(model, "function", model))}
+        function = getattr(model, "function", model)
+        self.about = {**about, "code": getattr(function, "code", None) or code_mark(function)}
         texts: dict[str, dict[str, None]] = {name: {} for name in names}
         for question in joined(self.splits).questions:
             texts[question.image][question.text] = None

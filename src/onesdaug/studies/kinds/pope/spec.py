@@ -79,6 +79,7 @@ class PopeStudy(Study):
     images: str = "pope/images.zip"  # of studies with rows: a folder or a zip file under ROOT
     calibrate: int = Field(100, ge=1)  # the first so many photographs: threshold and tuned rows are set on them
     counts: tuple[int, ...] = (1, 2, 4)  # numbers of views
+    batch_size: int | None = Field(None, ge=1)  # pictures per call of the model; else all of one question
     rows: tuple[ViewsRow, ...] = ()
     claims: tuple[PopeClaim, ...] = ()
     worse: Worse | None = None
