@@ -63,6 +63,15 @@ def take(folder: Path, work: Path) -> None:
     print(sorted(path.name for path in work.iterdir()))
 
 
+def taken(work: Path) -> bool:
+    """Whether this machine has the code at all; said at once, because a fresh one looks like the one before."""
+    here = (work / "repo").is_dir()
+    if not here:
+        print(f"nothing was taken on this machine: {work / 'repo'} is not there; `take` all folders first, the one "
+              "that ends with 1 before the others", file=sys.stderr)  # fmt: skip
+    return here
+
+
 def register(project_file: Path, site: Path) -> None:
     """Make a package's entry points known where it is not installed but only on the path."""
     project = tomllib.loads(project_file.read_text(encoding="utf-8"))["project"]
@@ -218,7 +227,7 @@ def main() -> int:
     elif args.action == "take":
         take(Path(args.jobs[0]), args.work)
     elif args.action == "run":
-        return run(args)
+        return run(args) if taken(args.work) else 2
     else:
         on_path(args.work)
         JOBS[args.jobs[0]](args)

@@ -33,6 +33,7 @@ HERE = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(HERE)]
 
 from benchmarks import h200_carry as carry  # noqa: E402
+from benchmarks import h200_studies  # noqa: E402
 
 NAME = "transformers"
 PACKAGES = ("pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing-extensions", "rich",
@@ -57,8 +58,6 @@ def on_path(work: Path) -> None:
 
 
 def take(args: argparse.Namespace) -> None:
-    from benchmarks import h200_studies
-
     h200_studies.take(Path(args.what[0]), args.work)
     import transformers
 
@@ -155,6 +154,8 @@ def main() -> int:
     args = parser.parse_args()
     args.work.mkdir(parents=True, exist_ok=True)
     on_path(args.work)
+    if args.action in ("run", "watch") and not h200_studies.taken(args.work):
+        return 2
     actions: dict[str, Any] = {"prepare": prepare, "take": take, "run": run, "watch": watch}
     return actions[args.action](args) or 0
 

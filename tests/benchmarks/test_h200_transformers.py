@@ -34,10 +34,26 @@ def zipped(file: Path, classes: list[str], each: int, side: int) -> None:
     file.with_name("x.png").unlink()
 
 
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("h200_studies", ["run", "pope"]), ("h200_transformers", ["run", "vit-small=5", "--detach"]),
+     ("h200_transformers", ["watch"])],
+)  # fmt: skip
+def test_a_fresh_machine_says_at_once_that_nothing_was_taken(tmp_path: Path, script: str, words: list[str]) -> None:
+    line = [sys.executable, str(SCRIPT.with_name(f"{script}.py")), *words, "--work", str(tmp_path / "work")]
+    done = subprocess.run([*line, "--limit", "560"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "nothing was taken on this machine" in done.stderr
+    assert not list((tmp_path / "work").glob("*"))  # nothing was begun
+
+
 @whole_walk
 def test_a_network_is_trained_and_brought_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     one, two, home = tmp_path / "carry" / "1", tmp_path / "carry" / "2", tmp_path / "home"
+    code = tmp_path / "work" / "repo"  # too large to be taken here
+    code.mkdir(parents=True)
+    for name in ("src", "benchmarks"):
+        (code / name).symlink_to(SCRIPT.parents[1] / name)
     zipped(one / "data" / "miniimagenet" / "train-0.zip", ["n1", "n2"], 6, 84)
     zipped(one / "data" / "miniimagenet" / "val.zip", ["v1", "v2", "v3", "v4", "v5"], 8, 84)
     zipped(two / "data" / "tiny" / "tiny-01.zip", ["n1", "n3"], 6, 64)
