@@ -97,6 +97,15 @@ def test_two_parts_on_tensor_cores_are_as_precise_as_float32(tmp_path: Path, mon
     assert parts_off < 3 * plain_off < 3e-4 and alone_off > 1e-2
 
 
+def test_speed_is_told_for_both_ways(tmp_path: Path) -> None:
+    one = {**CONV, "kernel_shape": [1, 1], "pads": [0, 0, 0, 0], "strides": [80, 80]}
+    weights = {"w": torch.randn(84, 3, 1, 1).half()}
+    told = onnx_torch.speed(write(tmp_path / "graph", [["Conv", ["images", "w"], ["out"], one]], {}, weights), "cpu")
+    ways = [f"{way}, {count} at once" for way in ("float32", "two parts") for count in (1, 4, 32)]
+    assert list(told) == [*ways, "largest difference of a score"]
+    assert min(told[way] for way in ways) >= 0 and told["largest difference of a score"] < 1e-5
+
+
 def test_what_is_not_known_is_said(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="not known here: Erf"):
         Graph(write(tmp_path / "graph", [["Erf", ["images"], ["out"], {}]], {}, {}))

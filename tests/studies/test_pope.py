@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -17,119 +16,9 @@ from onesdaug.studies.document import markdown
 from onesdaug.studies.kinds.pope.parts import worse_plot
 from onesdaug.studies.kinds.pope.rows import best_threshold
 from onesdaug.studies.kinds.pope.worse import WORSE
-from onesdaug.studies.run import Outcome, run
-from onesdaug.studies.settings import Settings
 from onesdaug.studies.spec import load_study
+from tests.studies.colours import pictures, ran
 from tests.studies.world import only
-
-OBJECTS = ("red", "green", "blue")
-MODEL = """
-import json
-from pathlib import Path
-import numpy as np
-
-SEEN = Path(__file__).with_suffix(".seen")
-
-def ask(images, questions):
-    with SEEN.open("a") as file:
-        file.write(json.dumps([len(images), questions[0]]) + "\\n")
-        if SEEN.with_suffix(".stop").exists() and SEEN.read_text().count("\\n") > 30:
-            raise KeyboardInterrupt
-    place = {"red": 0, "green": 1, "blue": 2}
-    def margin(image, question):
-        means = np.asarray(image).mean((0, 1)) / 10
-        return float(means[place[question.split()[3]]] - 9)
-    return [margin(i, q) for i, q in zip(images, questions)]
-
-ask.fingerprint = "f00d"
-"""
-STUDY = """
-kind = "pope"
-title = "Colours"
-about = "A model that knows colours."
-model = "MODEL:ask"
-questions = ["one.json", "two.json"]
-images = "pope/images.zip"
-calibrate = 4
-counts = [1, 2]
-pope = [{ method = "LLaVA", accuracy = 78.83, f1 = 77.41 }]
-
-[[rows]]
-id = "traditional"
-label = "traditional edits"
-views = "traditional"
-
-[[rows]]
-id = "shape"
-label = "shape tweak, vlm"
-views = "shape"
-
-[[rows]]
-id = "flip"
-label = "mirrored"
-views = "shape"
-config = { shape = { rotate = 0.0, stretch = 0.0, translate = 0.0, perspective = 0.0 } }
-to_choose = true
-
-[[rows]]
-id = "vlm"
-label = "vlm"
-views = "generated"
-
-[[rows]]
-id = "tuned-shape"
-label = "shape tweak, tuned"
-views = "tuned"
-among = ["shape", "flip"]
-
-[[claims]]
-says = "Two views help."
-row = "shape"
-k = 2
-split = "one"
-
-[worse]
-rows = ["traditional", "tuned-shape"]
-k = 2
-
-[worse.kinds]
-dark = [0.5]
-jpeg = [10]
-"""
-
-
-@pytest.fixture()
-def place(tmp_path: Path) -> Path:
-    """Photographs of one colour each with some noise, two files of questions, a model and a study."""
-    rng, folder = np.random.default_rng(0), tmp_path / "data" / "pope"
-    folder.mkdir(parents=True)
-    with zipfile.ZipFile(folder / "images.zip", "w") as archive:
-        for number in range(9):
-            pixels = rng.integers(0, 120, (24, 32, 3)) + 110 * (np.arange(3) == number % 3)
-            Image.fromarray(pixels.clip(0, 255).astype(np.uint8)).save(tmp_path / "x.png")
-            archive.write(tmp_path / "x.png", f"p{number}.png")
-    for name, objects in (("one", OBJECTS), ("two", OBJECTS[:2])):
-        rows = [
-            {"image": f"p{n}.png", "text": f"Is there a {o} in the image?", "label": "yes" if n % 3 == i else "no"}
-            for n in range(10)  # there is no p9
-            for i, o in enumerate(objects)
-        ]
-        lines = [json.dumps({"question_id": i, **row}) for i, row in enumerate(rows)]
-        (folder / f"{name}.json").write_text("\n".join(lines))
-    (tmp_path / "model.py").write_text(MODEL)
-    (tmp_path / "pope-colours.toml").write_text(STUDY.replace("MODEL", str(tmp_path / "model.py")))
-    return tmp_path
-
-
-def ran(place: Path, **changes: object) -> Outcome:
-    how = {"work": place / "work", "root": place / "data", "device": "cpu", "generators": ("no-such",), **changes}
-    return run([str(place / "pope-colours.toml")], Settings(**how), place / "out", "onesdaug study run")  # type: ignore[arg-type]
-
-
-def pictures(place: Path) -> int:
-    """Looked at; the model is asked once for each question about a picture."""
-    lines = [json.loads(line) for line in (place / "model.seen").read_text().splitlines()]
-    return sum(count for count, question in lines if " red " in question)
 
 
 def test_all_rows_in_one_result_and_each_picture_looked_at_once(place: Path) -> None:
@@ -161,90 +50,6 @@ def test_all_rows_in_one_result_and_each_picture_looked_at_once(place: Path) -> 
     assert all(s["seconds"] > 0 for s in result.details["seconds"])
     assert result.missing and "no-such" in result.missing[0]  # said, and the rest is run
     assert result.made.data.keys() == {"photographs", "questions, one", "questions, two"}
-
-
-def test_what_was_said_is_kept_and_a_killed_run_goes_on(place: Path) -> None:
-    (place / "model.stop").touch()
-    with pytest.raises(KeyboardInterrupt):
-        ran(place)
-    (place / "model.stop").unlink()
-    killed = pictures(place)
-    resumed = only(ran(place))
-    seen = pictures(place)
-    again = only(ran(place))
-    assert pictures(place) == seen and killed < seen
-    whole = only(ran(place, work=place / "other"))
-    for other in (again, whole):
-        assert other.answers == resumed.answers and other.claims == resumed.claims
-        timeless = [{k: v for k, v in r.details.items() if k != "seconds"} for r in (other, resumed)]
-        assert timeless[0] == timeless[1]
-    assert again.details == resumed.details  # times too: they were kept
-    (place / "model.py").write_text(MODEL.replace("f00d", "beef"))
-    from onesdaug.common import registry
-
-    registry._file.cache_clear()
-    only(ran(place))
-    assert pictures(place) > seen + killed  # another model: asked again
-
-
-def calls(place: Path) -> list[int]:
-    """Pictures in each call of the model."""
-    return [json.loads(line)[0] for line in (place / "model.seen").read_text().splitlines()]
-
-
-def batched(place: Path, size: int) -> None:
-    plan = place / "pope-colours.toml"
-    lines = [line for line in plan.read_text().splitlines() if not line.startswith("batch_size")]
-    plan.write_text("\n".join([f"batch_size = {size}", *lines]))
-    load_study.cache_clear()  # it reads a file once
-
-
-def test_a_model_that_takes_many_pictures_is_asked_about_many_photographs_at_once(place: Path) -> None:
-    one_by_one, single = only(ran(place)), calls(place)
-    assert max(single) == 2  # the views of one photograph
-    for size in (1000, 7):
-        (place / "model.seen").unlink()
-        batched(place, size)
-        many = only(ran(place, work=place / f"work-{size}"))
-        assert sum(calls(place)) == sum(single)  # the same pictures with the same questions
-        assert many.answers == one_by_one.answers and many.details["worse"] == one_by_one.details["worse"]
-        assert max(calls(place)) <= size
-        if size == 1000:  # a call for each time that something is asked: all 4 or 5 photographs, 3 questions, views
-            files = len(list((place / "work-1000" / "pope").iterdir()))
-            assert files <= len(calls(place)) <= 2 * files and max(calls(place)) == 5 * 3 * 2
-
-
-def test_a_run_that_goes_on_from_a_part_leaves_the_same_files(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onesdaug.studies.kinds.pope.margins.CHUNK", 2)
-    batched(place, 1000)
-    whole = only(ran(place))
-
-    def said() -> dict[str, list[object]]:
-        """Without the times."""
-        files = sorted((place / "work" / "pope").iterdir())
-        rows = {file.name: [json.loads(line) for line in file.read_text().splitlines()] for file in files}
-        return {name: [(row["image"], row["file"], row["margins"]) for row in lines] for name, lines in rows.items()}
-
-    before, all_calls = said(), len(calls(place))
-    for number, file in enumerate(sorted((place / "work" / "pope").iterdir())):
-        lines = file.read_bytes().splitlines(keepends=True)
-        kept = 2 * (number % 3)  # none, one or two of the chunks, and the beginning of the next
-        file.write_bytes(b"".join(lines[:kept]) + b"".join(lines[kept : kept + 1])[:40])
-    again = only(ran(place))
-    assert said() == before and again.answers == whole.answers
-    assert len(calls(place)) - all_calls < all_calls  # what was kept was not asked again
-
-
-def test_a_model_may_say_that_its_file_has_changed_but_not_its_answers(place: Path) -> None:
-    from onesdaug.common import registry
-
-    seen = []
-    for number in (1, 2):
-        (place / "model.py").write_text(MODEL + f'ask.code = "first"  # {number}\n')
-        registry._file.cache_clear()
-        only(ran(place))
-        seen.append(calls(place))
-    assert seen[0] == seen[1]
 
 
 def test_threshold_and_weights_are_chosen_where_nothing_is_reported(place: Path) -> None:

@@ -102,8 +102,9 @@ class Photo:
                 f"{len(names)} photographs are here, and the threshold is set on {study.calibrate}: nothing is left"
             )
         self.first, self.others = names[: study.calibrate], names[study.calibrate :]
-        how = {"device": context.settings.device} | ({"batch_size": study.batch_size} if study.batch_size else {})
-        about, load = find_model(study.model, Asking(seed=SEED, suffix=""), **how)
+        size: dict[str, Any] = {"batch_size": study.batch_size} if study.batch_size else {}
+        asking = Asking(seed=SEED, suffix="")
+        about, load = find_model(study.model, asking, device=context.settings.device, **size)
         model = load()
         function = getattr(model, "function", model)
         self.about = {**about, "code": getattr(function, "code", None) or code_mark(function)}
