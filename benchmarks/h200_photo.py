@@ -17,7 +17,7 @@ The denoiser waits for all that were prepared and encodes them as they come, so 
 
 `watch` prints what was logged and brings to $OUT, eight files a call, finished stages, pictures and the log; `--part`
 the weights of the unfinished piece, which are a stage when ENDED/photo.part/STAGE is moved into photo.state. `--until
-denoiser-2 guidance` trains both. `--seconds STAGE=N` sets how long a stage takes, compiling included; `rest` is what
+denoiser-2 polish` trains both. `--seconds STAGE=N` sets how long a stage takes, compiling included; `rest` is what
 the limit leaves. --limit stops what is unfinished. `--smoke` does all of it on a CPU in a minute. Then, here:
 
     python benchmarks/h200_photo.py write PLACE --until guidance      PLACE from the stages in PLACE.state
@@ -160,7 +160,7 @@ def train(args: argparse.Namespace, end: float, log: Any) -> None:
             if new and kind != "autoencoder":
                 task.look = watching(args, task, name)
             if new and kind in ("autoencoder", "denoiser"):
-                end_probe(args.work, "autoencoder" if name in AUTOENCODER else "denoiser-1")
+                end_probe(args.work, "autoencoder" if name in AUTOENCODER else "denoiser")
             seconds = task.recipe.stage(name).seconds or 0.0
             task.compiled = new and (
                 args.compile == "on" or (args.compile == "auto" and pays(args.work, name, seconds))

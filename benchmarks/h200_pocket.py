@@ -32,7 +32,8 @@ from torch import Tensor  # noqa: E402
 from benchmarks.h200_log import start_log  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
-from onesdaug.generators.pocket.recipe import RECIPES, SMOKE  # noqa: E402
+from onesdaug.generators.pocket.recipe import RECIPES  # noqa: E402
+from onesdaug.generators.pocket.smoke import SMOKE  # noqa: E402
 from onesdaug.training.loop import OutOfTime  # noqa: E402
 
 CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12", "mini-feat-res12")

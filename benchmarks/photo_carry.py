@@ -38,6 +38,10 @@ def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Pa
     else:
         _judges(mini / "val.zip", first / "judge")
     parcels = _state(state, first / f"{name}.state") if state else []
+    if name == "photo":  # what pocket looks through judges the polish
+        embedded = "src/onesdaug/weights/pocket"
+        parcels.append([(f"repo/{embedded}", path) for path in sorted((HERE / embedded).iterdir())])
+        _judges(mini / "val.zip", carry / f"{name}-{len(parcels):02d}" / "judge")
     pictures = [[("data/coco", path)] for path in photographs[:shards]]
     if small:
         base = sorted(mini.glob("train-*.zip"))

@@ -48,12 +48,13 @@ class Look:
     """Views of held-out photographs: self at three noise levels, and class from the condition alone.
 
     Under each other with the originals in sheet-STAGE-STEP.jpg. Scores are the cosines of the condition encoder's
-    features between views and originals. The weights as they are go to NAME.part/STAGE: they can be carried home,
-    and are a finished stage when they are put among those.
+    features between views and originals, and where there is a judge what classifiers gain from views of validation
+    classes, drawn small. The weights as they are go to NAME.part/STAGE: they can be carried home, and are a finished
+    stage when they are put among those.
     """
 
-    def __init__(self, task: PhotoTraining, x: Tensor, work: Path, stage: str) -> None:
-        self.task, self.work, self.stage = task, work, stage
+    def __init__(self, task: PhotoTraining, x: Tensor, work: Path, stage: str, judge: Judge | None = None) -> None:
+        self.task, self.work, self.stage, self.judge = task, work, stage, judge
         self.x = x.to(task.device)
 
     @torch.no_grad()
@@ -77,11 +78,17 @@ class Look:
             views = self.views(model, preset("photo", noise_level=level))
             found[f"cosine-{level:g}"] = float(self._cosine(views))
             rows.append(views)
+        if self.judge is not None and self.task.small is not None:
+            for level, scale in ((1.0, 4.0), (1.0, 10.0), (0.85, 8.0)):
+                config = preset("photo-accuracy", noise_level=level, guidance=scale)
+                views = self.views(model, config, self.judge.x, self.task.recipe.small)
+                gains = self.judge.gains(views[:, None])
+                found.update({f"class-{level:g}-{scale:g} {what}": gain for what, gain in gains.items()})
         return [*rows, self.views(model, preset("photo-accuracy", guidance=3.0))], found
 
-    def views(self, model: Any, config: AugmentConfig) -> Tensor:
-        generator = self.task.generator(model, guides=self.stage == "guidance")
-        return Augmenter(generator, config).tensors(self.x, k=1)[:, 0]
+    def views(self, model: Any, config: AugmentConfig, x: Tensor | None = None, side: int | None = None) -> Tensor:
+        generator = self.task.generator(model, guides=self.stage == "guidance", side=side)
+        return Augmenter(generator, config).tensors(self.x if x is None else x, k=1)[:, 0]
 
     def _cosine(self, views: Tensor) -> Tensor:
         ours, theirs = (measure(self.task.encoder, x)[0] for x in (views, self.x))
@@ -92,8 +99,7 @@ class ThumbnailLook(Look):
     """The same for thumbnails, of validation classes. Scores are what classifiers gain, or an encoder's accuracy."""
 
     def __init__(self, task: PhotoTraining, judge: Judge | None, work: Path, stage: str) -> None:
-        super().__init__(task, judge.x if judge else torch.empty(0), work, stage)
-        self.judge = judge
+        super().__init__(task, judge.x if judge else torch.empty(0), work, stage, judge)
         self.settings = {
             "self-0.7": preset("pocket-faithful"),
             "class-0.85": preset("pocket", guidance=8.0),

@@ -52,11 +52,11 @@ def _wait(torch: Any) -> None:
         torch.cuda.synchronize()
 
 
-def end_probe(work: Path, first: str, patience: float = 45.0) -> None:
+def end_probe(work: Path, what: str, patience: float = 45.0) -> None:
     """Wait a little for what is being compiled in the background, then end it: the machine is needed."""
-    end, number = time.monotonic() + patience, work / f"probe-{first}.pid"
-    if number.is_file():
-        while time.monotonic() < end and not (work / f"probe-{first}.done").is_file():
+    end = time.monotonic() + patience
+    for number in sorted(work.glob(f"probe-{what}*.pid")):
+        while time.monotonic() < end and not number.with_suffix(".done").is_file():
             time.sleep(1)
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(number.read_text()), signal.SIGTERM)
@@ -72,5 +72,5 @@ def pays(work: Path, name: str, seconds: float) -> bool:
     for record in work.glob("probe-*.json"):
         found.update(json.loads(record.read_text()))
     if name not in PLAIN_TOO:
-        return seconds >= LONG or "denoiser-1 compiled" in found
+        return seconds >= LONG or any(stage.startswith("denoiser") for stage in found)
     return found.get(f"{name} compiled", 0.0) > 1.2 * found.get(name, float("inf"))

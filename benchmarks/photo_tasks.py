@@ -22,7 +22,7 @@ SEEN = {
 
 
 def recipe_of(args: argparse.Namespace) -> Any:
-    from onesdaug.generators.pocket.recipe import PHOTO_RECIPES, THUMBNAIL_RECIPES
+    from onesdaug.generators.pocket.smoke import PHOTO_RECIPES, THUMBNAIL_RECIPES
 
     given = dict(text.split("=") for text in args.seconds)
     seconds = {name: float(value) for name, value in given.items() if value != "rest"}
@@ -64,7 +64,8 @@ def of_noise(args: argparse.Namespace) -> Any:
     images = np.random.default_rng(0).integers(0, 255, (64, size, size, 3), dtype=np.uint8)
     noise = Dataset(images, np.arange(64) % 2, ("a", "b"), tuple(f"/{i}" for i in range(64)), "noise")
     if args.recipe == "photo":
-        return PhotoTraining(recipe, [noise], out, device_of())
+        kinds = ("photographs", "data")
+        return PhotoTraining(recipe, [noise], out, device_of(), pictures=lambda: [(kind, noise) for kind in kinds])
     return ThumbnailTraining(recipe, lambda: [("data", noise)], out, device_of())
 
 
@@ -119,4 +120,4 @@ def watching(args: argparse.Namespace, task: Any, stage: str) -> Any:
         return ThumbnailLook(task, judge_of(args.work, args.smoke), args.work, stage)
     there = sorted((args.work / "data" / "coco").glob("*.zip"))
     held = next((path for path in there if path.name == "held-out.zip"), there[0])
-    return Look(task, first_of(decoded(args, held)), args.work, stage)
+    return Look(task, first_of(decoded(args, held)), args.work, stage, judge_of(args.work, args.smoke))

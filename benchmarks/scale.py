@@ -46,7 +46,7 @@ def small_generator(folder: Path) -> Path:
     import numpy as np
 
     from onesdaug.data.dataset import Dataset
-    from onesdaug.generators.pocket.recipe import SMOKE
+    from onesdaug.generators.pocket.smoke import SMOKE
     from onesdaug.generators.pocket.training import train
     from tests.conftest import make_image
 

@@ -22,7 +22,7 @@ from onesdaug.generators import speed
 from onesdaug.generators.pocket.condition import SlimRes12
 from onesdaug.generators.pocket.generator import Pocket
 from onesdaug.generators.pocket.networks import Autoencoder, Block, Denoiser, Tokens
-from onesdaug.generators.pocket.recipe import SMOKE
+from onesdaug.generators.pocket.smoke import SMOKE
 from tests.augment.counting import Counting
 from tests.conftest import make_image
 

@@ -61,6 +61,12 @@ def zipped(file: Path, names: list[str], side: int) -> None:
     file.with_name("x.png").unlink()
 
 
+def judge(folder: Path) -> None:
+    zipped(folder / "val.zip", [f"n{i % 5}/{i}.png" for i in range(40)], 84)
+    classifier = SCRIPT.parents[1] / "artifacts" / "fewshot" / "mini-protonet-convnet"
+    shutil.copytree(classifier, folder / classifier.name)
+
+
 @whole_walk
 def test_the_denoiser_takes_pictures_as_they_arrive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Detached before they are there; two pieces on two machines; then one folder that draws."""
@@ -71,7 +77,8 @@ def test_the_denoiser_takes_pictures_as_they_arrive(tmp_path: Path, monkeypatch:
     zipped(carry / "2" / "data" / "tiny" / "tiny-01.zip", ["n1/4.png", "n3/5.png"], 32)
     expected = ["data/miniimagenet/train-0.zip", "data/tiny/tiny-01.zip"]
     (carry / "0" / "expected.json").write_text(json.dumps(expected))
-    for machine, stages in (("one", ["denoiser-1"]), ("two", ["denoiser-2", "guidance"])):
+    judge(carry / "0" / "judge")
+    for machine, stages in (("one", ["denoiser-1"]), ("two", ["denoiser-2", "polish", "guidance"])):
         monkeypatch.setenv("OUT", str(home))
         common = ("--work", tmp_path / machine, "--smoke")
         if (home / "photo.state").is_dir():
@@ -89,7 +96,7 @@ def test_the_denoiser_takes_pictures_as_they_arrive(tmp_path: Path, monkeypatch:
     (home / "photo.state").rename(home / "made.state")
     call("write", home / "made", "--until", "guidance", "--smoke")
     card = json.loads((home / "made" / "card.json").read_text())
-    assert list(card["stages"]) == ["autoencoder", "decoder", "denoiser-1", "denoiser-2", "guidance"]
+    assert set(card["stages"]) == {"autoencoder", "decoder", "denoiser-1", "denoiser-2", "polish", "guidance"}
     assert card["kind"] == "photo" and card["guidance"] == 4 and card["data"]["classes"] == ["n1", "n2", "n3"]
 
 
@@ -97,10 +104,7 @@ def test_the_denoiser_takes_pictures_as_they_arrive(tmp_path: Path, monkeypatch:
 def test_the_next_pocket_goes_the_same_way_and_is_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Encoders and autoencoder on one machine, the denoiser on another, carried by `_state`; then a folder."""
     carry, home = tmp_path / "carry", tmp_path / "home"
-    novel = [f"n{i % 5}/{i}.png" for i in range(40)]
-    zipped(carry / "0" / "judge" / "val.zip", novel, 84)
-    classifier = SCRIPT.parents[1] / "artifacts" / "fewshot" / "mini-protonet-convnet"
-    shutil.copytree(classifier, carry / "0" / "judge" / classifier.name)
+    judge(carry / "0" / "judge")
     zipped(carry / "1" / "data" / "miniimagenet" / "train-0.zip", ["n6/1.png", "n6/2.png", "n7/3.png"], 48)
     zipped(carry / "2" / "data" / "tiny" / "tiny-01.zip", ["n6/4.png", "n8/5.png"], 32)
     expected = ["data/miniimagenet/train-0.zip", "data/tiny/tiny-01.zip"]

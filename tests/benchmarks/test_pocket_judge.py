@@ -14,7 +14,7 @@ from benchmarks.forecast import open_encoder
 from benchmarks.photo_look import ThumbnailLook
 from benchmarks.pocket_judge import Judge
 from onesdaug.data.dataset import Dataset
-from onesdaug.generators.pocket.recipe import THUMBNAIL_SMOKE
+from onesdaug.generators.pocket.smoke import THUMBNAIL_SMOKE
 from onesdaug.generators.pocket.thumbnail_training import ThumbnailTraining
 from tests.conftest import make_image
 

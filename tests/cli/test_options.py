@@ -127,7 +127,8 @@ def test_the_list_of_commands_says_what_they_say() -> None:
 
 def test_help_names_everything_there_is() -> None:
     from onesdaug.cli.generator import RecipeName
-    from onesdaug.generators.pocket.recipe import PHOTO_RECIPES, RECIPES, THUMBNAIL_RECIPES
+    from onesdaug.generators.pocket.recipe import RECIPES
+    from onesdaug.generators.pocket.smoke import PHOTO_RECIPES, THUMBNAIL_RECIPES
 
     for command in (["augment"], ["bench"], ["fewshot", "embed"]):
         shown = " ".join(re.sub("[│|]", " ", help_of(*command)).split())

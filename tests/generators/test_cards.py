@@ -20,7 +20,7 @@ from onesdaug.generators.load import load_generator
 from onesdaug.generators.pocket.condition import SlimRes12
 from onesdaug.generators.pocket.generator import Pocket, load_decoder
 from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, TinyDecoder, Tokens
-from onesdaug.generators.pocket.recipe import SMOKE
+from onesdaug.generators.pocket.smoke import SMOKE
 
 GONE = object()
 HUGE = 10**9

@@ -9,7 +9,8 @@ from onesdaug.encoders.efficientnet import DIM
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket.condition import GRID, SlimRes12, build_condition, feature_size
 from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, PocketConfig, Tokens, sinusoids
-from onesdaug.generators.pocket.recipe import RECIPES, SMOKE
+from onesdaug.generators.pocket.recipe import RECIPES
+from onesdaug.generators.pocket.smoke import SMOKE
 
 TINY = SMOKE.network
 

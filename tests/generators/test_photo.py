@@ -19,7 +19,8 @@ from onesdaug.generators.pocket import photo_training
 from onesdaug.generators.pocket.deep import DeepAutoencoder, PixelNorm
 from onesdaug.generators.pocket.photo_training import PhotoTraining
 from onesdaug.generators.pocket.photographs import Photographs, floats, is_held_out, name_number, read_photographs
-from onesdaug.generators.pocket.recipe import PHOTO_SMOKE, PhotoRecipe
+from onesdaug.generators.pocket.recipe import PhotoRecipe
+from onesdaug.generators.pocket.smoke import PHOTO_SMOKE
 from onesdaug.generators.pocket.train_photo import DecoderStage, PhotoAutoencoderStage, psnr, shared
 from onesdaug.training.loop import OutOfTime
 from tests.conftest import make_image

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -21,69 +20,20 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.errors import ConfigError, DataError, WeightsMissing
 from onesdaug.generators.load import default_preset, faithful_preset
-from onesdaug.generators.pocket import Photo, photo_training
+from onesdaug.generators.pocket import Photo
 from onesdaug.generators.pocket.condition import EfficientLite
 from onesdaug.generators.pocket.networks import Denoiser, telling
-from onesdaug.generators.pocket.photo_table import NOVEL, PhotoTable, Source, crops
+from onesdaug.generators.pocket.photo_table import NOVEL, crops
 from onesdaug.generators.pocket.photo_training import PhotoTraining
 from onesdaug.generators.pocket.photographs import floats, is_held_out, read_labelled
-from onesdaug.generators.pocket.recipe import PHOTO_SMOKE, PhotoRecipe
+from onesdaug.generators.pocket.recipe import PhotoRecipe
+from onesdaug.generators.pocket.smoke import PHOTO_SMOKE
 from onesdaug.generators.pocket.train_photo_denoiser import PhotoDenoiserStage
 from onesdaug.training.loop import OutOfTime
 from tests.conftest import make_image
+from tests.generators.photos import CPU, part, table, train
 
-CPU = torch.device("cpu")
 PACKAGE = Path(__file__).resolve().parents[2] / "packages" / "pocket-photo" / "src"
-
-
-class Glance(nn.Module):
-    """In the place of EfficientNet-Lite: mean colours of the whole and of 4×4 places, in features of its sizes."""
-
-    def maps(self, x: Tensor) -> list[Tensor]:
-        return [x]
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        places = nn.functional.adaptive_avg_pool2d(x, 4).flatten(2).transpose(1, 2)
-        return x.mean((2, 3)).repeat(1, 427)[:, :1280], places.repeat(1, 1, 107)[..., :320]
-
-
-@pytest.fixture
-def glance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(photo_training.PhotoTraining, "encoder", Glance())
-
-
-def part(numbers: range, side: int, labels: list[str] | None = None, mark: str = "") -> Dataset:
-    images = np.stack([np.asarray(make_image(i, (side, side))) for i in numbers])
-    names = tuple(sorted(set(labels or [""])))
-    rows = np.array([names.index(name) for name in labels or [""] * len(images)])
-    ids = tuple(f"{names[row]}/{i}" for row, i in zip(rows, numbers, strict=True))
-    return Dataset(images, rows, names, ids, mark or f"{side}")
-
-
-@pytest.fixture(scope="module")
-def pictures() -> list[tuple[str, Dataset]]:
-    return [
-        ("photographs", part(range(8), 64)),
-        ("data", part(range(20, 24), 48, ["n1", "n1", "n2", "n2"])),
-        ("photographs", part(range(6, 12), 64, mark="again")),
-        ("also", part(range(30, 33), 32, ["n1", "n3", "n3"])),
-    ]
-
-
-def train(
-    pictures: Source, out: Path, recipe: PhotoRecipe = PHOTO_SMOKE, until: str = "guidance", **more: float
-) -> PhotoTraining:
-    parts = [data for kind, data in pictures if kind == "photographs"]
-    run = PhotoTraining(recipe, parts, out, pictures=lambda: iter(pictures), **more)  # type: ignore[arg-type]
-    for name in run.until(until):
-        run.one(name)
-    return run
-
-
-def table(pictures: Source, views: int = 2) -> PhotoTable:
-    torch.manual_seed(0)
-    run = PhotoTraining(PHOTO_SMOKE, [], Path("unused"))
-    return PhotoTable(pictures, run.autoencoder.eval(), Glance(), 64, views, CPU, chunk=3)
 
 
 # -- what is learned from ---------------------------------------------------------------------------------------------
@@ -267,12 +217,12 @@ def test_guidance_comes_after_the_last_piece(
         drawn.one(name)
     shutil.rmtree(tmp_path / "out.state" / "denoiser-1")
     run = train(pictures, tmp_path / "out")
-    assert list(run.stages) == ["autoencoder", "decoder", "denoiser-2", "guidance"]
+    assert list(run.stages) == ["autoencoder", "decoder", "denoiser-2", "polish", "guidance"]
     again = train(pictures, tmp_path / "out", until="denoiser-2")  # as it was before
     assert torch.equal(
         again.denoiser.state_dict()["denoiser.place"], load_checkpoint(run.state / "denoiser-2")[0]["denoiser.place"]
     )
-    with pytest.raises(ConfigError, match="guidance is finished; delete it to train denoiser-3"):
+    with pytest.raises(ConfigError, match="polish is finished; delete it to train denoiser-3"):
         train(pictures, tmp_path / "out", until="denoiser-3")
 
 

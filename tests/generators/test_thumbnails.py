@@ -21,7 +21,8 @@ from onesdaug.generators.pocket.condition import SlimRes12
 from onesdaug.generators.pocket.deep import DeepAutoencoder
 from onesdaug.generators.pocket.photo_table import NOVEL
 from onesdaug.generators.pocket.photographs import is_held_out
-from onesdaug.generators.pocket.recipe import THUMBNAIL_SMOKE, THUMBNAIL_STAGES, ThumbnailRecipe
+from onesdaug.generators.pocket.recipe import THUMBNAIL_STAGES, ThumbnailRecipe
+from onesdaug.generators.pocket.smoke import THUMBNAIL_SMOKE
 from onesdaug.generators.pocket.thumbnail_training import ThumbnailTraining
 from onesdaug.generators.pocket.thumbnails import Thumbnails
 from onesdaug.generators.pocket.train_encoder import EncoderStage, Learner
@@ -207,7 +208,7 @@ def test_sizes_that_do_not_fit_each_other_are_refused(parts: Parts, tmp_path: Pa
 def test_the_released_recipe_fits_48_megabytes(tmp_path: Path) -> None:
     recipe = ThumbnailRecipe().keeping_wide()  # the larger one
     assert THUMBNAIL_STAGES[:4] == WITHOUT_PIECES[:4] and recipe.stage_names == [
-        "autoencoder", "decoder", "denoiser", "guidance", "wide", "encoder", "polish"
+        "autoencoder", "decoder", "denoiser", "polish", "guidance", "wide", "encoder"
     ]  # fmt: skip
     with torch.device("meta"):
         run = ThumbnailTraining(recipe, list, tmp_path / "out")

@@ -17,7 +17,8 @@ from onesdaug.errors import ConfigError, DataError
 from onesdaug.generators.load import find_generator
 from onesdaug.generators.pocket.generator import Pocket
 from onesdaug.generators.pocket.networks import Tokens
-from onesdaug.generators.pocket.recipe import RECIPES, SMOKE, STAGES, DenoiserConfig
+from onesdaug.generators.pocket.recipe import RECIPES, STAGES, DenoiserConfig
+from onesdaug.generators.pocket.smoke import SMOKE
 from onesdaug.generators.pocket.train_denoiser import CropTable, DenoiserStage
 from onesdaug.generators.pocket.training import train
 from onesdaug.training.loop import Loop, OutOfTime

@@ -101,7 +101,7 @@ def save_classifier(folder: Path) -> None:
 
 def make_world(base: Path) -> World:
     from onesdaug.data.dataset import Dataset
-    from onesdaug.generators.pocket.recipe import SMOKE
+    from onesdaug.generators.pocket.smoke import SMOKE
     from onesdaug.generators.pocket.training import train
 
     for seed, name in enumerate(("miniimagenet", "cub"), start=1):

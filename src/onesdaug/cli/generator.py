@@ -140,7 +140,8 @@ def _train_in_pieces(
     from onesdaug.generators.pocket.generator import load_weights
     from onesdaug.generators.pocket.photo_training import PhotoTraining, chain
     from onesdaug.generators.pocket.photographs import read_labelled, read_photographs
-    from onesdaug.generators.pocket.recipe import PHOTO_RECIPES, THUMBNAIL_RECIPES, ThumbnailRecipe
+    from onesdaug.generators.pocket.recipe import ThumbnailRecipe
+    from onesdaug.generators.pocket.smoke import PHOTO_RECIPES, THUMBNAIL_RECIPES
     from onesdaug.generators.pocket.thumbnail_training import ThumbnailTraining
 
     recipe = {**PHOTO_RECIPES, **THUMBNAIL_RECIPES}[name]
@@ -172,7 +173,8 @@ def _train_in_pieces(
 def _recipe(name: RecipeName, init: str | None, fixed_steps: bool) -> tuple[Recipe, Path | None]:
     """The recipe, and the folder of the generator it starts from."""
     from onesdaug.generators.pocket.generator import load_weights, locate
-    from onesdaug.generators.pocket.recipe import RECIPES, SMOKE
+    from onesdaug.generators.pocket.recipe import RECIPES
+    from onesdaug.generators.pocket.smoke import SMOKE
 
     chosen = {**RECIPES, "smoke": SMOKE}[name]
     chosen = chosen.without_budget() if fixed_steps else chosen

@@ -204,7 +204,7 @@ class Denoiser(nn.Module):
         h = skip = self.down2(h, emb)
         h = self.shrink(h)
         side = h.shape[-1]
-        x = h.flatten(2).transpose(1, 2) + self.place.to(h.dtype)
+        x = h.flatten(2).transpose(1, 2) + resize_places(self.place, side).to(h.dtype)
         half = len(self.skips)
         kept: list[Tensor] = []
         for i, block in enumerate(self.blocks):

@@ -46,47 +46,59 @@ def class_numbers(classes: list[str], part: Dataset) -> Tensor:
 class PhotoTable:
     """Rows of one kind lie together. All tensors are (N, views, …) in half precision, but `labels` and `sides`."""
 
+    latents: Tensor
+    whole: Tensor
+    local: Tensor
+    sides: Tensor
+    labels: Tensor
+
     def __init__(
-        self, parts: Source, autoencoder: Autoencoder, condition: nn.Module, size: int, views: int,
-        device: torch.device, chunk: int = 256, held_of: Sequence[str] = KINDS[:1], finest: int | None = None,
+        self, autoencoder: Autoencoder, condition: nn.Module, size: int, views: int, device: torch.device,
+        chunk: int = 256, held_of: Sequence[str] = KINDS[:1], finest: int | None = None, kinds: Sequence[str] = KINDS,
     ) -> None:  # fmt: skip
-        """`held_of` are the kinds of which some are held out; pictures of `finest` pixels are told to be of `size`."""
-        self.networks, self.size, self.views, self.device, self.chunk = (
-            (autoencoder, condition),
-            size,
-            views,
-            device,
-            chunk,
-        )
+        """Of the `kinds` alone; some of those of `held_of` are held out.
+
+        Pictures of `finest` pixels are told to be of `size`.
+        """
+        self.networks, self.size, self.views = (autoencoder, condition), size, views
+        self.device, self.chunk, self.held_of, self.kinds = device, chunk, held_of, kinds
         self.fineness = 1.0 if finest is None else size / finest
         self.classes: list[str] = []
-        found: dict[str, list[list[Tensor]]] = {kind: [] for kind in (*KINDS, "held")}
-        seen: set[str] = set()
-        marks = []
-        for kind, part in parts:
-            marks.append(part.fingerprint)
-            rows = [row for row, name in enumerate(part.ids) if name not in seen]
-            seen.update(part.ids)
-            held = [row for row in rows if kind in held_of and is_held_out(part.ids[row])]
-            out = set(held)
-            labels = self._labels(kind, part)
-            found["held"] += self._encoded(part, held, labels)
-            found[kind] += self._encoded(part, [row for row in rows if row not in out], labels)
+        self._found: dict[str, list[list[Tensor]]] = {kind: [] for kind in (*KINDS, "held")}
+        self._seen: set[str] = set()
+        self._marks: list[str] = []
+
+    def add(self, kind: str, part: Dataset) -> None:
+        """Encode what is new in a part."""
+        if kind not in KINDS:
+            raise DataError(f"pictures are of the kinds {', '.join(KINDS)}, not {kind!r}")
+        if kind not in self.kinds:
+            return
+        self._marks.append(part.fingerprint)
+        rows = [row for row, name in enumerate(part.ids) if name not in self._seen]
+        self._seen.update(part.ids)
+        held = [row for row in rows if kind in self.held_of and is_held_out(part.ids[row])]
+        out = set(held)
+        labels = self._labels(kind, part)
+        self._found["held"] += self._encoded(part, held, labels)
+        self._found[kind] += self._encoded(part, [row for row in rows if row not in out], labels)
+
+    def close(self) -> None:
+        """All parts are there: to be picked from."""
+        found = self._found
         self.counts = {kind: sum(len(chunk[0]) for chunk in found[kind]) for kind in KINDS}
-        self.fingerprint = hashlib.sha256("\n".join(marks).encode()).hexdigest()[:16]
-        if not sum(self.counts.values()):
-            raise DataError("there is no picture to train the denoiser on")
+        self.fingerprint = hashlib.sha256("\n".join(self._marks).encode()).hexdigest()[:16]
         self.images = sum(self.counts.values())
+        if not self.images:
+            return
         chunks = [chunk for kind in (*KINDS, "held") for chunk in found.pop(kind)]
         self.latents, self.whole, self.local, self.sides, self.labels = (_column(chunks, i) for i in range(5))
-        everything = torch.arange(len(self.latents), device=device)
+        everything = torch.arange(len(self.latents), device=self.device)
         self.held = everything[self.images :] if len(everything) > self.images else everything[:1]
         self._index()
 
     def _labels(self, kind: str, part: Dataset) -> Tensor:
         """Numbers of the part's classes among those of all parts; −1: of none."""
-        if kind not in KINDS:
-            raise DataError(f"pictures are of the kinds {', '.join(KINDS)}, not {kind!r}")
         if kind == "photographs":
             return torch.full((len(part),), -1, device=self.device)
         return class_numbers(self.classes, part).to(self.device)
@@ -151,6 +163,21 @@ class PhotoTable:
             flat = values.reshape(-1, values.shape[-1]).float()
             getattr(tokens, f"mean_{name}").copy_(flat.mean(0))
             getattr(tokens, f"std_{name}").copy_(flat.std(0) + 1e-3)
+
+
+def fill(parts: Source, *tables: PhotoTable) -> list[PhotoTable]:
+    """Each part goes into all tables as it comes, and is forgotten then. Gives back those that are not empty."""
+    for kind, part in parts:
+        for table in tables:
+            table.add(kind, part)
+    filled = []
+    for table in tables:
+        table.close()
+        if table.images:
+            filled.append(table)
+    if not filled:
+        raise DataError("there is no picture to train the denoiser on")
+    return filled
 
 
 def _column(chunks: list[list[Tensor]], number: int) -> Tensor:

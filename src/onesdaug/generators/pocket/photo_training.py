@@ -1,6 +1,6 @@
 """`onesdaug generator train --recipe photo`: from photographs to a folder of weights, in pieces that can be carried.
 
-    autoencoder ─► decoder ─► denoiser-1 ─► denoiser-2 ─► … ─► guidance ─► NAME/model-*.safetensors + card.json
+    autoencoder ─► decoder ─► denoiser-1 ─► denoiser-2 ─► … ─► polish ─► guidance ─► NAME/ (weights, card.json)
 
 Every finished stage lies in NAME.state with the settings it was trained with; the machines, and what part of the
 pictures lay on them, may differ from stage to stage. A stage holds all that those before it made of its network, so
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.common.progress import log
@@ -25,11 +26,11 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import Card, join, read_card, save_checkpoint
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket.cards import PHOTO
-from onesdaug.generators.pocket.condition import EfficientLite, SlimRes12, build_condition
+from onesdaug.generators.pocket.condition import EfficientLite, SlimRes12, build_condition, maps_distance
 from onesdaug.generators.pocket.deep import DeepAutoencoder, build_autoencoder
-from onesdaug.generators.pocket.generator import Photo, Pocket
+from onesdaug.generators.pocket.generator import Photo, Pocket, at_side
 from onesdaug.generators.pocket.networks import Denoiser, Tokens
-from onesdaug.generators.pocket.photo_table import PhotoTable, Source
+from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, Source, fill
 from onesdaug.generators.pocket.photographs import Photographs
 from onesdaug.generators.pocket.recipe import (
     PHOTO_STAGES,
@@ -39,12 +40,14 @@ from onesdaug.generators.pocket.recipe import (
     StageConfig,
     piece,
 )
-from onesdaug.generators.pocket.train_denoiser import ConditionedDenoiser
+from onesdaug.generators.pocket.train_denoiser import ConditionedDenoiser, drawn_alike
 from onesdaug.generators.pocket.train_photo import DecoderStage, PhotoAutoencoderStage
 from onesdaug.generators.pocket.train_photo_denoiser import Critic, Look, PhotoDenoiserStage
 from onesdaug.generators.pocket.train_stage import PocketStage, StagedRun
+from onesdaug.training.stage import mixed_precision
 
 AUTOENCODER = ("autoencoder", "decoder")  # the other stages train the denoiser
+FINEST = 84  # pixels of miniImageNet's pictures, which are the finest of those with classes
 
 
 class PhotoTraining(StagedRun):
@@ -67,7 +70,8 @@ class PhotoTraining(StagedRun):
         super().__init__(out, torch.device(device), deadline, compiled)
         self.recipe, self.parts, self.pictures = recipe, photographs, pictures
         self.look: Look | None = None
-        self.critic: Critic | None = None
+        self.critic: Critic = self._apart
+        self.small: PhotoTable | None = None  # beside `table`
         self.wanted = self.order
         with self.seeded("networks"):
             autoencoder = build_autoencoder(recipe.network)
@@ -102,8 +106,17 @@ class PhotoTraining(StagedRun):
         return made
 
     def _encoded(self, parts: Source) -> PhotoTable:
-        recipe = self.recipe
-        return PhotoTable(parts, self.autoencoder, self.encoder, recipe.network.size, recipe.views, self.device)
+        """Of all pictures, as large as they are drawn; and where wanted of those with classes, small: `self.small`."""
+        recipe, networks = self.recipe, (self.autoencoder, self.encoder)
+        made = PhotoTable(*networks, recipe.network.size, recipe.views, self.device)
+        if not recipe.small:
+            return fill(parts, made)[0]
+        labelled = KINDS[1:]
+        small = PhotoTable(
+            *networks, recipe.small, recipe.views, self.device, held_of=(), finest=FINEST, kinds=labelled
+        )
+        self.small = small if small in fill(parts, made, small) else None
+        return made
 
     def until(self, last: str) -> tuple[str, ...]:
         """The stages up to this one, in order; guidance comes after the pieces that there are, or after one."""
@@ -127,7 +140,8 @@ class PhotoTraining(StagedRun):
             if piece(name) and later and not self._has_weights(name):
                 raise ConfigError(f"{self.state / later[0]} is finished; delete it to train {name} before it")
             self.stage(name, self.trained_by(name), self.builder(name), {"settings": settings})
-        if self.stages.get(name, {}).get("settings", settings) != settings:
+        stored = self.stages.get(name, {}).get("settings", {})  # of an earlier version it may lack some
+        if any(settings.get(key) != value for key, value in stored.items()):
             raise ConfigError(f"{self.state / name} was trained with other settings; delete it or name another folder")
 
     def is_finished(self, name: str) -> bool:
@@ -159,7 +173,7 @@ class PhotoTraining(StagedRun):
             table = self.table
             if name == "denoiser-1":
                 table.set_statistics(self.denoiser.to(self.device).tokens)
-            return PhotoDenoiserStage(config, self.denoiser, table, self.device, self.look, self.critic)
+            return PhotoDenoiserStage(config, self.denoiser, table, self.device, self.look, self.critic, self.small)
 
         return build
 
@@ -167,12 +181,29 @@ class PhotoTraining(StagedRun):
         """Who says whether a picture that was drawn looks right."""
         return self.encoder
 
-    def generator(self, denoiser: ConditionedDenoiser, guides: bool) -> Pocket:
+    @cached_property
+    def other_judge(self) -> SlimRes12:
+        """What `pocket` looks through: it shares no weights with `encoder`, so that both are hard to deceive."""
+        made = Pocket.from_pretrained("pocket", device=self.device, dtype="float32").condition
+        assert isinstance(made, SlimRes12)
+        return made
+
+    def _apart(self, made: Tensor, real: Tensor) -> Tensor:
+        """How far the pictures of latents look apart: place by place to the other judge, as a whole to both."""
+        with mixed_precision(self.device):
+            got, want = drawn_alike(self.autoencoder, made, real)
+            found, wanted = (self.other_judge.maps(x) for x in (got, want.detach()))
+            whole = [(self.encoder(x)[0], maps[-1].float().mean((2, 3))) for x, maps in ((got, found), (want, wanted))]
+        total = maps_distance(found, wanted)
+        for one, other in zip(*whole, strict=True):
+            total = total + (1 - F.cosine_similarity(one.float(), other.float().detach())).mean()
+        return total
+
+    def generator(self, denoiser: ConditionedDenoiser, guides: bool, side: int | None = None) -> Pocket:
         """What draws with this denoiser, on the device; whether it was taught to guide itself."""
-        made = self.draws(
-            self.recipe.network, self.encoder, self.autoencoder, denoiser.denoiser, denoiser.tokens, mode="self",
-            guidance=self.recipe.guidance.guidance if guides else 1.0,
-        )  # fmt: skip
+        networks = (self.encoder, self.autoencoder, denoiser.denoiser, denoiser.tokens)
+        scale = self.recipe.guidance.guidance if guides else 1.0
+        made = self.draws(at_side(self.recipe.network, side), *networks, mode="self", guidance=scale)
         made.to(self.device, torch.float32)
         return made
 

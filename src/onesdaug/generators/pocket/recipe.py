@@ -67,6 +67,8 @@ class PhotoDenoiserConfig(StageConfig):
     dropped: float = 0.1  # share without condition: the negative side of guidance
     decays: bool = False  # else the rate stays: the next piece goes on from the averaged weights
     guidance: float = 1.0  # above 1: learn to draw guided up to this scale, from the network as it was
+    small_batch: int = 0  # samples beside them, drawn small, of pictures that have classes
+    late: bool = False  # a class alone is asked for where nearly all is noise: more of such samples
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -155,12 +157,22 @@ class PhotoRecipe:
         steps=1_500, batch=128, lr=2e-4, ema=0.998, perceptual=0.5, adversarial=0.4, seconds=75, eval_every=3
     )
     views: int = 2  # pairs of crops of each picture whose latents and features are kept
+    # Pictures with classes have 64 to 84 pixels: drawn with 128 they cost a quarter, and what a class looks like is
+    # learned from four times as many.
+    small: int = 128
     denoiser: PhotoDenoiserConfig = PhotoDenoiserConfig(
         steps=7_000, batch=512, lr=5e-4, ema=0.9995, weight_decay=0.01, seconds=780, eval_every=15
     )
+    later: PhotoDenoiserConfig | None = PhotoDenoiserConfig(  # pieces after the first, where they differ
+        steps=7_000, batch=256, lr=5e-4, ema=0.9995, weight_decay=0.01, eval_every=15, small_batch=1024, late=True
+    )
+    polish: PolishConfig = PolishConfig(
+        steps=2_000, batch=128, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=300, eval_every=10, warmup_epochs=1.0,
+        decays=True, small_batch=512, late=True, perceptual_rows=256,
+    )  # fmt: skip
     guidance: PhotoDenoiserConfig = PhotoDenoiserConfig(
-        steps=1_500, batch=512, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=240, eval_every=10, warmup_epochs=1.0,
-        dropped=0.05, decays=True, guidance=8.0,
+        steps=1_500, batch=256, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=300, eval_every=10, warmup_epochs=1.0,
+        dropped=0.05, decays=True, guidance=16.0, small_batch=512, late=True,
     )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
@@ -174,14 +186,15 @@ class PhotoRecipe:
     def stage(self, name: str) -> StageConfig:
         """The settings of a stage; pieces of the denoiser's training differ in what they draw at random."""
         if (number := piece(name)) is not None:
-            return replace(self.denoiser, seed=number)
+            own = self.denoiser if number == 1 or self.later is None else self.later
+            return replace(own, seed=number, seconds=self.denoiser.seconds)
         config: StageConfig = getattr(self, name)
         return config
 
     @property
     def stage_names(self) -> list[str]:
-        """Those that have settings of their own; pieces share theirs."""
-        return [name for name, value in vars(self).items() if isinstance(value, StageConfig)]
+        """Those whose length can be set; that of the denoiser is the length of every piece."""
+        return [name for name, value in vars(self).items() if isinstance(value, StageConfig) and name != "later"]
 
     def with_seconds(self, seconds: dict[str, float | None]) -> PhotoRecipe:
         """Other lengths for some of the stages; None: their steps, however long they take."""
@@ -190,7 +203,7 @@ class PhotoRecipe:
 
 PIECES = 9  # of the denoiser's training, at most
 _PIECES = tuple(f"denoiser-{i}" for i in range(1, PIECES + 1))
-PHOTO_STAGES = ("autoencoder", "decoder", *_PIECES, "guidance")
+PHOTO_STAGES = ("autoencoder", "decoder", *_PIECES, "polish", "guidance")
 
 
 def piece(stage: str) -> int | None:
@@ -223,6 +236,8 @@ class ThumbnailRecipe(PhotoRecipe):
         steps=1_500, batch=128, lr=2e-4, ema=0.998, crop=96, perceptual=2.0, adversarial=0.1, seconds=55, eval_every=3
     )
     views: int = 6
+    small: int = 0
+    later: PhotoDenoiserConfig | None = None
     denoiser: PhotoDenoiserConfig = PhotoDenoiserConfig(
         steps=12_000, batch=1024, lr=1e-3, ema=0.9995, weight_decay=0.01, seconds=700, eval_every=20,
         shares=(0.0, 0.6, 0.4), same_class=0.5,
@@ -248,48 +263,3 @@ class ThumbnailRecipe(PhotoRecipe):
 
 
 THUMBNAIL_STAGES = ("wide", "encoder", "autoencoder", "decoder", *_PIECES, "polish", "guidance")
-
-
-# The same path in seconds on a CPU: for tests, and to try a change before renting a GPU.
-_TINY = PocketConfig(
-    size=32, ae_width=16, width=16, dim=32, depth=3, heads=2, global_dim=24, local_dim=24
-)  # fmt: skip
-_FEW = StageConfig(steps=2, batch=8, lr=1e-3, warmup_epochs=0.0, ema=0.5)
-_FEW_DENOISER = DenoiserConfig(
-    steps=2, batch=8, lr=1e-3, warmup_epochs=0.0, ema=0.5, target_views=2, condition_views=2
-)
-SMOKE = Recipe(
-    widths=(8, 12, 16, 24),
-    network=_TINY,
-    encoder=_FEW,
-    autoencoder=_FEW,
-    denoiser=_FEW_DENOISER,
-    polish=replace(_FEW_DENOISER, perceptual=0.2, perceptual_rows=4),
-)
-_FEW_CROPS = AutoencoderConfig(steps=2, batch=4, lr=1e-3, warmup_epochs=0.0, ema=0.5, crop=32)
-_FEW_PHOTOS = PhotoDenoiserConfig(steps=2, batch=8, lr=1e-3, warmup_epochs=0.0, ema=0.5)
-PHOTO_SMOKE = PhotoRecipe(
-    condition="efficientnet-lite0",
-    network=replace(
-        _PHOTO, size=64, channels=4, ae_width=8, width=16, dim=32, depth=3, heads=2, local=16, local_dim=320
-    ),
-    autoencoder=_FEW_CROPS,
-    decoder=replace(_FEW_CROPS, adversarial=0.5),
-    denoiser=_FEW_PHOTOS,
-    guidance=replace(_FEW_PHOTOS, decays=True, guidance=4.0),
-)
-_FEW_THUMBNAILS = replace(_FEW_PHOTOS, shares=(0.0, 0.6, 0.4))
-_FEW_LOOKS = EncoderConfig(steps=2, batch=8, lr=1e-3, warmup_epochs=0.0, ema=0.5, widths=(8, 12, 16, 24))
-THUMBNAIL_SMOKE = ThumbnailRecipe(
-    network=replace(_THUMBNAILS, size=32, ae_width=8, width=16, dim=32, depth=3, heads=2, global_dim=24, local_dim=24),
-    wide=replace(_FEW_LOOKS, widths=(8, 12, 16, 32)),
-    encoder=replace(_FEW_LOOKS, taught=0.5),
-    autoencoder=_FEW_CROPS,
-    decoder=replace(_FEW_CROPS, adversarial=0.5),
-    views=2,
-    denoiser=_FEW_THUMBNAILS,
-    polish=PolishConfig(**asdict(_FEW_THUMBNAILS), perceptual_rows=4),
-    guidance=replace(_FEW_THUMBNAILS, decays=True, guidance=16.0),
-)
-PHOTO_RECIPES = {"photo": PhotoRecipe(), "photo-smoke": PHOTO_SMOKE}
-THUMBNAIL_RECIPES = {"pocket-2": ThumbnailRecipe(), "pocket-2-smoke": THUMBNAIL_SMOKE}

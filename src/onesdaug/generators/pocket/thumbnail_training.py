@@ -24,7 +24,7 @@ from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket.cards import KIND
 from onesdaug.generators.pocket.condition import SlimRes12, maps_distance
 from onesdaug.generators.pocket.generator import Pocket
-from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, Source
+from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, Source, fill
 from onesdaug.generators.pocket.photo_training import PhotoTraining, settings_of
 from onesdaug.generators.pocket.recipe import THUMBNAIL_STAGES, ThumbnailRecipe
 from onesdaug.generators.pocket.thumbnails import Thumbnails
@@ -52,7 +52,6 @@ class ThumbnailTraining(PhotoTraining):
         if recipe.keeps_wide:
             self.order = tuple(name for name in THUMBNAIL_STAGES if name != "encoder")
         super().__init__(recipe, [], out, device, deadline, compiled, pictures)
-        self.critic = self._apart
 
     @cached_property
     def photographs(self) -> Thumbnails:  # type: ignore[override]
@@ -90,10 +89,12 @@ class ThumbnailTraining(PhotoTraining):
     def _encoded(self, parts: Source) -> PhotoTable:
         recipe, parts = self.recipe, list(parts)
         finest = max(part.images.shape[1] for _, part in parts)
-        return PhotoTable(
-            parts, self.autoencoder, self.encoder, recipe.network.size, recipe.views, self.device, held_of=KINDS,
+        made = PhotoTable(
+            self.autoencoder, self.encoder, recipe.network.size, recipe.views, self.device, held_of=KINDS,
             finest=finest,
         )  # fmt: skip
+        fill(parts, made)
+        return made
 
     def trained_by(self, name: str) -> nn.Module:
         learners = {"wide": lambda: self.wide, "encoder": lambda: self.learner}

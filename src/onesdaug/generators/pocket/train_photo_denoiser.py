@@ -39,10 +39,10 @@ class PhotoDenoiserStage(PocketStage):
 
     def __init__(
         self, config: PhotoDenoiserConfig, model: ConditionedDenoiser, table: PhotoTable, device: torch.device,
-        look: Look | None = None, critic: Critic | None = None,
+        look: Look | None = None, critic: Critic | None = None, small: PhotoTable | None = None,
     ) -> None:  # fmt: skip
         super().__init__(config, device)
-        self.table, self.look, self.critic, self.step = table, look, critic, 0
+        self.table, self.small, self.look, self.critic, self.step = table, small, look, critic, 0
         # a generator may have drawn with it meanwhile, and set it to be left alone
         self.model = model.to(device, memory_format=torch.channels_last).requires_grad_(True)  # type: ignore[call-overload]
         self.network: Any = self.model
@@ -53,11 +53,15 @@ class PhotoDenoiserStage(PocketStage):
 
     def loss(self, step: int) -> Tensor:
         self.step = step
-        rows = self.table.pick(self.config.batch, self.config.shares)
-        return self._error(self.network, rows, self.critic)
+        c, small = self.config, self.small if self.config.small_batch else None
+        rows = self.table.pick(c.batch, c.shares)
+        loss = self._error(self.network, self.table, rows, None if small else self.critic)
+        if small:
+            loss = loss + self._error(self.network, small, small.pick(c.small_batch, c.shares), self.critic)
+        return loss
 
-    def _error(self, network: Any, rows: Tensor, critic: Critic | None = None) -> Tensor:
-        c, table, n = self.config, self.table, len(rows)
+    def _error(self, network: Any, table: PhotoTable, rows: Tensor, critic: Critic | None = None) -> Tensor:
+        c, n = self.config, len(rows)
         view = torch.randint(table.views, (n,), device=self.device)
         z0, sides = table.latents[rows, view].float(), table.sides[rows, view]
         coin = torch.rand(n, device=self.device)
@@ -67,7 +71,10 @@ class PhotoDenoiserStage(PocketStage):
         whole, local = table.whole[source, view].float(), table.local[source, view].float()
         # timesteps spread evenly over the batch: less chance in a step
         even = (torch.arange(n, device=self.device) + torch.rand(1, device=self.device)) / n
-        t = (even[torch.randperm(n, device=self.device)] * len(self.signal)).long().clamp(max=len(self.signal) - 1)
+        even = even[torch.randperm(n, device=self.device)]
+        if c.late:
+            even = torch.where(same, even.sqrt(), even)
+        t = (even * len(self.signal)).long().clamp(max=len(self.signal) - 1)
         signal, noise = (root[t][:, None, None, None] for root in (self.signal, self.noise))
         eps = torch.randn_like(z0)
         z = (signal * z0 + noise * eps).contiguous(memory_format=torch.channels_last)
@@ -103,7 +110,7 @@ class PhotoDenoiserStage(PocketStage):
         assert isinstance(model, ConditionedDenoiser)
         with torch.no_grad(), own_randomness(0):
             few = self.table.held[: self.config.batch]
-            found = {"held": float(torch.stack([self._error(model, few) for _ in range(4)]).mean())}
+            found = {"held": float(torch.stack([self._error(model, self.table, few) for _ in range(4)]).mean())}
         if self.look is not None and self.step >= self.steps_per_epoch - 1:  # not while steps are counted
             found.update(self.look(model, self.step + 1))
         return found

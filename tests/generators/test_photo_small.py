@@ -1,0 +1,95 @@
+"""What a class looks like is learned from small pictures, and polished to the liking of two judges."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from onesdaug.data.dataset import Dataset
+from onesdaug.generators.pocket.networks import Denoiser, resize_places, telling
+from onesdaug.generators.pocket.photo_training import PhotoTraining
+from onesdaug.generators.pocket.smoke import PHOTO_SMOKE
+from onesdaug.generators.pocket.train_photo_denoiser import PhotoDenoiserStage
+from tests.generators.photos import CPU, train
+
+
+def test_pictures_with_classes_are_drawn_small_too(
+    glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path
+) -> None:
+    run = train(pictures, tmp_path / "out", until="denoiser-2")
+    small = run.small
+    assert small is not None and small.counts == {"photographs": 0, "data": 4, "also": 3}
+    assert small.latents.shape[1:] == (2, 4, 4, 4) and run.table.latents.shape[1:] == (2, 4, 8, 8)
+    assert small.sides[0, 0] == pytest.approx(48 * 32 / 84) and small.classes == run.table.classes
+    asked: list[tuple[int, ...]] = []
+
+    def seen(z: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        asked.append(tuple(z.shape))
+        return z
+
+    stage = run.builder("denoiser-3")()
+    assert isinstance(stage, PhotoDenoiserStage)
+    stage.network = seen
+    stage.loss(0)
+    assert asked == [(8, 4, 8, 8), (8, 4, 4, 4)]
+    first = run.builder("denoiser-1")()
+    assert isinstance(first, PhotoDenoiserStage)
+    first.network = seen
+    first.loss(0)
+    assert len(asked) == 3  # the first piece draws large ones alone
+
+
+def test_without_classes_there_are_none(glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path) -> None:
+    run = train([pictures[0]], tmp_path / "out", until="denoiser-2")
+    assert run.small is None and "denoiser-2" in run.stages
+
+
+def test_a_network_at_another_size_is_the_one_that_is_loaded_so(tmp_path: Path) -> None:
+    """What is trained small is what `side` draws with."""
+    run = PhotoTraining(PHOTO_SMOKE, [], tmp_path / "out")
+    network, z, t = run.denoiser.denoiser.eval(), torch.randn(2, 4, 4, 4), torch.tensor([100, 900])
+    torch.nn.init.normal_(network.leave[-1].weight, std=0.1)
+    tokens, told = torch.randn(2, 17, 32), telling(torch.full((2,), 32.0), torch.ones(2))
+    stretched = Denoiser(replace(PHOTO_SMOKE.network, size=32)).eval()
+    state = network.state_dict()
+    stretched.load_state_dict({**state, "place": resize_places(state["place"], 2)})
+    with torch.no_grad():
+        assert torch.equal(network(z, t, tokens, told), stretched(z, t, tokens, told))
+
+
+def test_a_class_alone_is_asked_for_late(glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path) -> None:
+    run = train(pictures, tmp_path / "out", until="denoiser-1")
+    config = replace(PHOTO_SMOKE.denoiser, late=True, same_class=1.0, dropped=0.0, batch=512, shares=(0.0, 1.0, 0.0))
+    asked: list[torch.Tensor] = []
+
+    def seen(z: torch.Tensor, t: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        asked.append(t)
+        return z
+
+    for late in (False, True):
+        stage = PhotoDenoiserStage(replace(config, late=late), run.denoiser, run.table, CPU)
+        stage.network = seen
+        stage.loss(0)
+    assert asked[0].float().mean() == pytest.approx(500, abs=3) and asked[1].float().mean() == pytest.approx(
+        666, abs=3
+    )
+
+
+def test_the_polish_asks_two_judges_about_what_is_drawn_small(
+    glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path
+) -> None:
+    run = train(pictures, tmp_path / "out", until="denoiser-1")
+    seen: list[tuple[int, ...]] = []
+    run.critic = lambda made, real: seen.append(tuple(made.shape)) or made.sum() * 0  # type: ignore[func-returns-value]
+    stage = run.builder("polish")()
+    stage.loss(0)  # type: ignore[attr-defined]
+    assert seen == [(4, 4, 4, 4)]
+    real = torch.randn(2, 4, 4, 4)
+    assert float(run._apart(real, real)) < 1e-4
+    made = torch.randn(2, 4, 4, 4, requires_grad=True)
+    far = run._apart(made, real)
+    far.backward()  # type: ignore[no-untyped-call]
+    assert float(far.detach()) > 0.1 and made.grad is not None and made.grad.abs().sum() > 0
