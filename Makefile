@@ -6,13 +6,16 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# generators that are packages of their own, as soon as their weights are there
+CARDS    := $(wildcard packages/*/src/*/weights/card.json)
+PACKAGES := $(foreach card,$(CARDS),$(firstword $(subst /src/, ,$(card))))
 
 .PHONY: test lint demo docs browser clean
 
-$(STAMP): pyproject.toml constraints.txt packages/pocket-imagenet/pyproject.toml
+$(STAMP): pyproject.toml constraints.txt $(CARDS) $(PACKAGES:%=%/pyproject.toml)
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt torch
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' -e packages/pocket-imagenet
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]' $(PACKAGES:%=-e %)
 	touch $@
 
 lint: $(STAMP)

@@ -45,6 +45,7 @@ def test_generators_that_come_with_a_package(monkeypatch: pytest.MonkeyPatch, tm
     assert [line.split() for line in lines[start + 1 : start + 2]] == [["pocket", "ok,", "31.8", "MB"]]
     assert lines[start + 2].split()[:2] == ["pocket-imagenet", "missing:"]
     assert "pip install ./packages/pocket-imagenet" in lines[start + 2]
+    assert lines[start + 3].split()[:2] == ["photo", "missing:"] and "./packages/pocket-photo" in lines[start + 3]
 
 
 def test_an_installed_generator_is_named_and_a_damaged_one_too(
@@ -58,7 +59,8 @@ def test_an_installed_generator_is_named_and_a_damaged_one_too(
     assert "pocket-imagenet                   ok, 31.8 MB" in shown
     (folder / "model-2-of-3.safetensors").unlink()
     told = json.loads(CliRunner().invoke(app, ["--root", str(tmp_path), "--json"]).output)
-    assert all("a shard is missing or damaged" in g["problem"] and g["found"] for g in told["generators"])
+    damaged = [g for g in told["generators"] if g["name"] in ("pocket", "pocket-imagenet")]
+    assert all("a shard is missing or damaged" in g["problem"] and g["found"] for g in damaged) and len(damaged) == 2
 
 
 def test_wrong_counts_are_named_and_strict_fails(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ _VLM_SHAPE = {"rotate": 10.0, "stretch": 0.40, "translate": 0.01, "perspective":
 _POCKET = {"solver": "dpm++", "noise_map": "cumulative", "image_scale": 1.0, "mode": "class"}
 
 # `paper-cheap` is half of `paper-fast`: half the steps, and no guidance where little noise is left (docs/speed.md).
-# The pocket presets were chosen on validation classes (docs/pocket.md): `pocket` and `pocket-imagenet` by few-shot
+# The pocket presets were chosen on validation classes (docs/generators.md): `pocket` and `pocket-imagenet` by few-shot
 # accuracy, each for its generator; `pocket-fast` is `pocket` with half the steps, `pocket-faithful` stays close to
 # the image, for looking at; `pocket-imagenet-fine` was chosen on birds (CUB), whose classes differ in details.
 # Those of `photo` are first guesses, until its weights are there to choose them with.
@@ -46,7 +46,7 @@ PURPOSES = {
     "pocket-faithful": "for looking at: shows what the picture shows",
     "pocket-imagenet": "for accuracy with pocket-imagenet: drawn from the condition alone",
     "pocket-imagenet-fine": "the same for classes that differ in details, such as birds",
-    "photo": "for looking at, with the generator photo, whose weights are not there yet",
+    "photo": "for looking at, with the generator photo: shows what the picture shows",
     "photo-accuracy": "the same for accuracy: drawn from the condition alone",
 }
 

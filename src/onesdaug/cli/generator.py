@@ -190,7 +190,7 @@ def _recipe(name: RecipeName, init: str | None, fixed_steps: bool) -> tuple[Reci
 @app.command(context_settings=spelling(), epilog=examples("generator info", "generator info mine --classes"))
 def info(
     name: Annotated[
-        str, typer.Argument(help="pocket, pocket-imagenet, or a folder that `generator train` wrote.")
+        str, typer.Argument(help="pocket, pocket-imagenet, photo, or a folder that `generator train` wrote.")
     ] = "pocket",
     classes: Annotated[bool, typer.Option("--classes", help="Also name the classes it was trained on.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the card as JSON.")] = False,

@@ -200,7 +200,10 @@ GENERATORS = Registry(
         "shape": "onesdaug.generators.base:ShapeOnly",
     },
     also="a hub id or a folder",
-    elsewhere={"pocket-imagenet": "pip install ./packages/pocket-imagenet  (in a checkout of onesdaug)"},
+    elsewhere={
+        "pocket-imagenet": "pip install ./packages/pocket-imagenet  (in a checkout of onesdaug)",
+        "photo": "pip install ./packages/pocket-photo  (in a checkout of onesdaug that has its weights)",
+    },
 )
 SOLVERS = Registry(
     "solver",

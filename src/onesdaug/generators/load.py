@@ -51,6 +51,14 @@ def find_generator(source: str | Path | Generator) -> Any:
     raise AssertionError("unreachable: `check` knows no other name")
 
 
+def has_weights(name: str) -> bool:
+    """Whether a registered generator has brought its weights along: a package may be there before they are."""
+    if name not in GENERATORS:
+        return False
+    found = GENERATORS.get(name)
+    return _is_class(found) and found.weights is not None and (found.weights / "card.json").is_file()
+
+
 def _why(folder: Path) -> str:
     """What is wrong with its card, if that is why."""
     try:

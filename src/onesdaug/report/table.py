@@ -13,7 +13,8 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 _DASH = "–"
-_KNOWN = ("pocket", "pocket-imagenet", "sd15")  # each has one colour on every page
+_KNOWN = ("pocket", "pocket-imagenet", "sd15", "photo")  # each has one colour on every page
+_COLOURS = 6  # of style.css; what is not known shares those that are left
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def generator_mark(generator: str) -> str:
     place = (
         _KNOWN.index(generator)
         if generator in _KNOWN
-        else len(_KNOWN) + zlib.crc32(generator.encode("utf-8", "replace")) % 3
+        else len(_KNOWN) + zlib.crc32(generator.encode("utf-8", "replace")) % (_COLOURS - len(_KNOWN))
     )
     return f"g{place}"
 
