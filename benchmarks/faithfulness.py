@@ -1,10 +1,15 @@
 """How faithful and how different are views, over the noise level, with and without the condition?
 
     ONESDAUG_DATA=… python benchmarks/faithfulness.py [--model pocket] [--encoder FOLDER]
+    ONESDAUG_DATA=… python benchmarks/faithfulness.py --compare [pocket pocket-imagenet photo]
 
 Views of a random, class-balanced part of miniImageNet's validation classes, seen by an encoder that must not be the
 one the model is conditioned on. Writes `benchmarks/results/faithfulness.json` and draws `docs/faithfulness.png`;
 `--redraw` draws the picture again from the stored numbers.
+
+`--compare` puts generators side by side instead, at the paper's noise level 0.7 with the preset that shows what the
+picture shows, with and without the tweak. Writes `benchmarks/results/faithfulness-generators.json`, from which
+`benchmarks/pocket_report.py` fills docs/generators.md.
 """
 
 from __future__ import annotations
@@ -15,7 +20,7 @@ import shlex
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +33,25 @@ from torch import Tensor  # noqa: E402
 
 from benchmarks.forecast import dumps, open_encoder, sample  # noqa: E402
 from onesdaug import Augmenter  # noqa: E402
-from onesdaug.analysis.faithfulness import Faithfulness  # noqa: E402
+from onesdaug.analysis.faithfulness import Faithfulness, agreements  # noqa: E402
 from onesdaug.analysis.faithfulness import measure as measure_views  # noqa: E402
-from onesdaug.augment.operator import default_preset  # noqa: E402
+from onesdaug.augment.config import AugmentConfig, preset  # noqa: E402
+from onesdaug.augment.operator import default_preset, faithful_preset  # noqa: E402
 from onesdaug.common.progress import shown, track  # noqa: E402
 from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.base import Encoder  # noqa: E402
 from onesdaug.fewshot.views import as_batch  # noqa: E402
+from onesdaug.generators.load import has_weights  # noqa: E402
+from onesdaug.statistics import Summary, mean_ci  # noqa: E402
 
 RESULTS = ROOT / "benchmarks" / "results" / "faithfulness.json"
+COMPARED = RESULTS.with_name("faithfulness-generators.json")
 PICTURE = ROOT / "docs" / "faithfulness.png"
 ENCODER = "artifacts/fewshot/mini-protonet-res12"
 LEVELS = tuple(round(0.1 * i, 1) for i in range(1, 11))
+GENERATORS, LEVEL = ("pocket", "pocket-imagenet", "photo"), 0.7
 
 PANELS = (
     ("cosine", "Cosine to the original", "cosine"),
@@ -76,21 +86,60 @@ def curve(
     """
     settings = [(level, condition) for condition in conditions for level in noise_levels]
     labels = torch.as_tensor(dataset.labels)
-    originals = torch.cat([encoder.embed(part) for part in _batches(dataset, batch)]).cpu()
+    originals = _embed(encoder, dataset, batch)
     points = []
     for level, condition in track(settings, "settings"):
         config = augmenter.config.model_copy(update={"noise_level": level, "condition": condition})
-        maker = Augmenter(
-            augmenter.generator,
-            config,
-            batch_size=augmenter.batch_size,
-            device=augmenter.device,
-            side=augmenter.side,
-        )
-        views = torch.cat([_embed_views(encoder, maker.tensors(b, k, seed=seed)) for b in _batches(dataset, batch)])
+        views = _views(augmenter, config, dataset, encoder, k, seed, batch)
         found = measure_views(originals, views, labels)
         points.append(Point(**vars(found), noise_level=level, condition=condition))
     return points
+
+
+def compare(
+    augmenters: Mapping[str, Augmenter], dataset: Dataset, encoder: Encoder, k: int = 2, *, seed: int = 0,
+    batch: int = 64,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """A row for each augmenter, with and without the tweak; `share` is the views' agreement over the originals'."""
+    labels = torch.as_tensor(dataset.labels)
+    originals = _embed(encoder, dataset, batch)
+    rows = []
+    for name, tweak in track([(name, tweak) for name in augmenters for tweak in (True, False)], "settings"):
+        augmenter = augmenters[name]
+        config = augmenter.config if tweak else augmenter.config.model_copy(update={"shape": None})
+        views = _views(augmenter, config, dataset, encoder, k, seed, batch)
+        found = {**vars(measure_views(originals, views, labels)), "share": share(originals, views, labels)}
+        rows.append(
+            {"model": name, "weights": augmenter.fingerprint, "noise_level": config.noise_level, "tweak": tweak}
+            | _rounded(found)
+        )
+    return rows
+
+
+def share(originals: Tensor, views: Tensor, labels: Tensor) -> Summary:
+    """Views nearest their own class, over originals nearest theirs; the interval is that of a ratio of two means."""
+    mine = agreements(originals, views, labels).mean(1)
+    theirs = agreements(originals, originals.unsqueeze(1), labels)[:, 0]
+    ratio = float(mine.mean() / theirs.mean())
+    return Summary(ratio, mean_ci((mine - ratio * theirs).numpy()).ci95 / float(theirs.mean()), len(mine))
+
+
+def _views(
+    augmenter: Augmenter, config: AugmentConfig, dataset: Dataset, encoder: Encoder, k: int, seed: int, batch: int
+) -> Tensor:
+    """Features of views with other settings, by the same networks."""
+    maker = Augmenter(
+        augmenter.generator,
+        config,
+        batch_size=augmenter.batch_size,
+        device=augmenter.device,
+        side=augmenter.side,
+    )
+    return torch.cat([_embed_views(encoder, maker.tensors(b, k, seed=seed)) for b in _batches(dataset, batch)])
+
+
+def _embed(encoder: Encoder, dataset: Dataset, batch: int) -> Tensor:
+    return torch.cat([encoder.embed(part) for part in _batches(dataset, batch)]).cpu()
 
 
 def _batches(dataset: Dataset, batch: int) -> Iterator[Tensor]:
@@ -103,13 +152,17 @@ def _embed_views(encoder: Encoder, views: Tensor) -> Tensor:
 
 
 def as_row(point: Point) -> dict[str, Any]:
-    """One point of the JSON: means and half-widths of their intervals."""
-    found = {
-        name: None if value is None else {"mean": round(value["mean"], 4), "ci95": round(value["ci95"], 4)}
-        for name, value in asdict(point).items()
-        if name not in ("noise_level", "condition")
+    """One point of the JSON."""
+    found = {name: value for name, value in vars(point).items() if name not in ("noise_level", "condition")}
+    return {"noise_level": point.noise_level, "condition": point.condition, **_rounded(found)}
+
+
+def _rounded(found: Mapping[str, Summary | None]) -> dict[str, Any]:
+    """Means and half-widths of their intervals."""
+    return {
+        name: None if value is None else {"mean": round(value.mean, 4), "ci95": round(value.ci95, 4)}
+        for name, value in found.items()
     }
-    return {"noise_level": point.noise_level, "condition": point.condition, **found}
 
 
 def draw(record: Mapping[str, Any], path: Path) -> None:
@@ -153,12 +206,19 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     began = time.monotonic()
     whole = load_split("miniimagenet", "val", cache=args.cache / "images")
     part = sample(whole, args.per_class, np.random.default_rng(0))
-    encoder = open_encoder(args.encoder, args.device)
-    preset = args.preset or default_preset(args.model)
-    augmenter = Augmenter.from_pretrained(args.model, preset=preset, device=args.device)
-
+    encoder = open_encoder(args.encoder, args.device, args.precision)
     with shown():
-        points = curve(augmenter, part, encoder, args.levels, args.k, seed=args.seed)
+        if args.compare is not None:
+            found = _compared(args, part, encoder)
+        else:
+            named = args.preset or default_preset(args.model)
+            augmenter = Augmenter.from_pretrained(args.model, preset=named, device=args.device)
+            points = curve(augmenter, part, encoder, args.levels, args.k, seed=args.seed)
+            found = {
+                "model": {"name": Path(args.model).name, "generator": augmenter.fingerprint},
+                "config": augmenter.config.model_dump(mode="json"),
+                "points": [as_row(point) for point in points],
+            }
     return {
         "what": f"{args.k} views each of {len(part)} images of miniImageNet's validation classes; means over images",
         "command": shlex.join(["python", "benchmarks/faithfulness.py", *sys.argv[1:]]),
@@ -166,34 +226,53 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
         "machine": describe_machine(torch.device(args.device)),
         "data": {"fingerprint": whole.fingerprint, "part": part.fingerprint, "per_class": args.per_class},
         "encoder": {"name": Path(args.encoder).name, "fingerprint": encoder.fingerprint},
-        "model": {"name": Path(args.model).name, "generator": augmenter.fingerprint},
-        "config": augmenter.config.model_dump(mode="json"),
         "k": args.k,
         "seed": args.seed,
         "seconds": round(time.monotonic() - began, 1),
-        "points": [as_row(point) for point in points],
+        **found,
     }
+
+
+def _compared(args: argparse.Namespace, part: Dataset, encoder: Encoder) -> dict[str, Any]:
+    settings = {name: preset(faithful_preset(name), noise_level=LEVEL) for name in args.compare or present()}
+    augmenters = {
+        Path(name).name: Augmenter.from_pretrained(name, config=config, device=args.device)
+        for name, config in settings.items()
+    }
+    return {
+        "configs": {name: augmenter.config.model_dump(mode="json") for name, augmenter in augmenters.items()},
+        "points": compare(augmenters, part, encoder, args.k, seed=args.seed),
+    }
+
+
+def present() -> list[str]:
+    """Those of ours whose weights are on this machine."""
+    return [name for name in GENERATORS if has_weights(name)]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="pocket", help="what Augmenter.from_pretrained takes")
+    parser.add_argument("--compare", nargs="*", metavar="MODEL", help="several side by side (none named: all of ours)")
     parser.add_argument("--preset", help="settings other than the model's own")
     parser.add_argument("--encoder", default=str(ROOT / ENCODER), help="must not be the model's condition encoder")
+    parser.add_argument("--precision", choices=["float32", "bfloat16"], default="float32", help="of that encoder")
     parser.add_argument("--per-class", type=int, default=20)
     parser.add_argument("-k", type=int, default=2, help="views per image")
     parser.add_argument("--levels", type=float, nargs="+", default=LEVELS)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "forecast")
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path)
     parser.add_argument("--picture", type=Path, default=PICTURE)
     parser.add_argument("--redraw", action="store_true", help="only the picture, from what --output holds")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args()
+    output = args.output or (RESULTS if args.compare is None else COMPARED)
     if not args.redraw:
-        args.output.parent.mkdir(parents=True, exist_ok=True)
-        args.output.write_text(dumps(measure(args), "points"))
-    draw(json.loads(args.output.read_text()), args.picture)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        output.write_text(dumps(measure(args), "points"))
+    if args.compare is None:
+        draw(json.loads(output.read_text()), args.picture)
 
 
 if __name__ == "__main__":

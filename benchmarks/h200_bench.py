@@ -199,11 +199,20 @@ def first_view_job(run: Run) -> None:
 
 def pocket_job(run: Run) -> None:
     """The embedded generator at its own batch size, eager and compiled."""
+    _ours(run, run.of(1024, 2))
+
+
+def photo_job(run: Run) -> None:
+    """The same of `photo`, with the preset that one looks at."""
+    _ours(run, run.of(256, 2))
+
+
+def _ours(run: Run, batch: int) -> None:
+    """The job's name is that of the generator and of its preset."""
     from onesdaug.augment.config import preset
 
-    batch = run.of(1024, 2)
     for mode in ("max",) if run.warm else ("max", "off"):
-        bench = run.bench(preset("pocket"), name=f"pocket-{mode}", model="pocket", compile=mode)
+        bench = run.bench(preset(run.job), name=f"{run.job}-{mode}", model=run.job, compile=mode)
         if not run.warm:
             bench.stage("limit", lambda: bench.limit(run.seconds(2.0)))  # noqa: B023
         bench.subject.accelerate()
@@ -241,6 +250,7 @@ JOBS: dict[str, Callable[[Run], None]] = {
     "cold": cold_job,
     "first-view": first_view_job,
     "pocket": pocket_job,
+    "photo": photo_job,
     "cheap": cheap_job,
     "efficiency": efficiency_job,
 }
