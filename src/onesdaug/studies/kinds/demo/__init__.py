@@ -14,6 +14,7 @@ from pathlib import Path
 from onesdaug.augment.operator import default_preset, faithful_preset
 from onesdaug.common.registry import GENERATORS
 from onesdaug.errors import OnesdaugError
+from onesdaug.generators.load import has_weights
 from onesdaug.report.parts import Note, Part, Plot, SideBySide
 from onesdaug.report.result import StudyResult
 from onesdaug.studies.context import StudyContext
@@ -26,7 +27,7 @@ from onesdaug.studies.kinds.fewshot.tables import in_full
 from onesdaug.studies.provenance import Facts
 from onesdaug.studies.spec import Study
 
-FULL_FIGURES = "docs/pocket.md"
+FULL_FIGURES = "docs/generators.md"
 SMALL_PRINT = (
     "The views behind the numbers have settings of their own, tuned for accuracy; the page lists them under How this "
     "was made.",
@@ -40,6 +41,8 @@ SMALL_PRINT = (
 class DemoStudy(Study):
     model: str = "pocket"
     k: int = 4
+    beside: tuple[str, ...] = ()  # generators that are shown beside it, where their weights are
+    beside_k: int = 2  # they take seconds a view
     banks: str = "artifacts/demo"  # from where the demo is run
     episodes: int = TASK.episodes or 0
 
@@ -49,19 +52,23 @@ class Kind(StudyKind[DemoStudy]):
     complete = True
 
     def run(self, study: DemoStudy, context: StudyContext, output: Path) -> Findings:
-        model = (context.settings.generators or (study.model,))[0]
+        ready = [name for name in study.beside if has_weights(name)]
+        model, *beside = context.settings.generators or (study.model, *ready)
         task = replace(TASK, episodes=context.settings.episodes or study.episodes)
         with context.timed("episodes"):
             try:
                 found = evaluate_folder(Path(study.banks), task)
             except OnesdaugError as error:
                 found = DemoBanks(problems=[str(error)])
-        shown = {(model, faithful_preset(model)): "The views to look at"}
+        shown = {
+            (name, faithful_preset(name)): f"The views to look at, by {Path(name).name}" for name in (model, *beside)
+        }
         # the numbers were made with other settings: their views are shown too, as far as the generators are here
         for name in dict.fromkeys(cell.generator for cell in found.cells):
-            if name in GENERATORS and (context.settings.generators is None or name == model):
+            if name in GENERATORS and (context.settings.generators is None or name in (model, *beside)):
                 shown.setdefault((name, default_preset(name)), f"The views behind the numbers of {name}")
-        photographs, notes, problems = make_photographs(shown, study.k, context, output)
+        counts = dict.fromkeys(beside, study.beside_k)
+        photographs, notes, problems = make_photographs(shown, study.k, counts, context, output)
         spreads = [
             f"{classifier}: that luck, as the standard deviation of the difference with all views over other random "
             f"parts of this size, in percentage points: {', '.join(f'{s} {100 * value:.2f}' for s, value in known)}."

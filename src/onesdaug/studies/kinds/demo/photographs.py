@@ -29,13 +29,18 @@ Rows = Sequence[Mapping[str, Any]]  # the manifest's rows of one photograph
 Found = tuple[tuple[Photograph, ...], list[str], list[str]]
 
 
-def make_photographs(shown: Mapping[tuple[str, str], str], k: int, context: StudyContext, output: Path) -> Found:
-    """The photographs, each with the views of every model and preset; what to know, and one line for each problem."""
+def make_photographs(
+    shown: Mapping[tuple[str, str], str], k: int, counts: Mapping[str, int], context: StudyContext, output: Path
+) -> Found:
+    """The photographs, each with the views of every model and preset; what to know, and one line for each problem.
+
+    `k` views each, or as many as `counts` says of a model.
+    """
     photographs: dict[str, list[Photograph]] = {}
     notes: list[str] = []
     problems: list[str] = []
     for (model, preset), what in shown.items():
-        made, told, failed = _make(model, preset, k, context, output)
+        made, told, failed = _make(model, preset, counts.get(model, k), context, output)
         for one in made:
             name = f"{one.name}: {what[0].lower()}{what[1:]}"
             photographs.setdefault(one.name, []).append(one.model_copy(update={"name": name}))
