@@ -1,10 +1,11 @@
-"""results/pocket.json and the tables of docs/pocket.md, from what the runs on the lent GPU brought back.
+"""results/pocket.json and the tables of docs/generators.md, from what the runs on the lent GPU brought back.
 
     python benchmarks/pocket_report.py
 
 `benchmarks/results/pocket-test.npz` holds the accuracy of every test episode (`h200_pocket.py run --job test:…`, once
 per released generator), `pocket-validation.json` every setting that was tried on validation classes. Nothing is
-measured here: means, intervals and paired differences are computed from those episodes.
+measured here: means, intervals and paired differences are computed from those episodes. What is said of all
+generators side by side, there and in README, comes from `generators_table.py`.
 """
 
 from __future__ import annotations
@@ -20,15 +21,14 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 import numpy as np  # noqa: E402
 
+from benchmarks import generators_table  # noqa: E402
 from benchmarks.markers import with_tables  # noqa: E402
 from onesdaug.augment.config import preset  # noqa: E402
 from onesdaug.encoders.checkpoint import load_checkpoint  # noqa: E402
-from onesdaug.generators.pocket.generator import locate  # noqa: E402
 from onesdaug.statistics import mean_ci, paired  # noqa: E402
 
 RAW = ROOT / "benchmarks" / "results"
-IMAGENET = ROOT / "packages" / "pocket-imagenet" / "src" / "onesdaug_pocket_imagenet" / "weights"
-RESULTS, DOCS = ROOT / "results" / "pocket.json", ROOT / "docs" / "pocket.md"
+RESULTS, DOCS, README = ROOT / "results" / "pocket.json", ROOT / "docs" / "generators.md", ROOT / "README.md"
 TITLES = {
     "mini-protonet-convnet": "ProtoNet-ConvNet",
     "mini-protonet-res12": "ProtoNet-Res12",
@@ -126,8 +126,7 @@ def build() -> tuple[dict[str, Any], dict[str, str]]:
     with np.load(RAW / "pocket-test.npz") as stored:
         rows = test_rows({key: stored[key].astype(np.float64) for key in stored.files})
     settings = {name: preset(name).model_dump(mode="json") for name in WANTED}
-    folders = {"pocket": locate("pocket"), "pocket-imagenet": IMAGENET}
-    weights = {name: load_checkpoint(folder)[1]["weights"] for name, folder in folders.items()}
+    weights = {name: load_checkpoint(generators_table.folder(name))[1]["weights"] for name in WANTED}
     result = {
         "what": "5-way 1-shot accuracy on miniImageNet test classes, 15 queries, original weight 0.5",
         "command": "python benchmarks/h200_pocket.py run --job test:benchmarks/plans/pocket-test.json; "
@@ -147,13 +146,20 @@ def build() -> tuple[dict[str, Any], dict[str, str]]:
         "test": test_table(rows),
         "validation": validation_table(validation),
         "speed": speed_table(cpu, validation["speed"], validation["device"]),
+        **generators_table.tables(),
     }
+
+
+def readme(text: str) -> str:
+    """README with what it says of the generators."""
+    return with_tables(text, generators_table.for_readme())
 
 
 def main() -> None:
     result, tables = build()
     RESULTS.write_text(json.dumps(result, indent=1) + "\n")
     DOCS.write_text(with_tables(DOCS.read_text(), tables))
+    README.write_text(readme(README.read_text()))
     print(tables["test"])
 
 

@@ -98,7 +98,7 @@ def test_the_whole_demo(photo: Path, tmp_path: Path, banks: Path) -> None:
     assert page.count("data:image/jpeg") == 1 + K
     assert "photo &lt;&amp;&gt;.png" in page and "<h1>onesdaug: views of one image" in page
     assert not any(text in page for text in (str(tmp_path), "/home", str(ROOT), "http://", "https://"))
-    assert "1S-DAug-3 · pocket" in printed and "docs/pocket.md" in printed
+    assert "1S-DAug-3 · pocket" in printed and "docs/generators.md" in printed
     assert f"page: {tmp_path / 'out' / 'report.html'}" in printed
     assert (tmp_path / "out" / "views-shape" / "sheet.png").is_file()
     result = read_result(tmp_path / "out" / "demo.json")

@@ -110,7 +110,7 @@ class Augmenter(ViewSource):
 
         A folder is one in diffusers format, or one that `onesdaug generator train` wrote; your own is named
         `package.module:object`, and may also be a source of views, which has no settings (docs/extend.md). Without a
-        preset the views show what the image shows; presets tuned for accuracy are chosen by name (docs/pocket.md).
+        preset the views show what the image shows; presets tuned for accuracy are chosen by name (docs/generators.md).
         `compile` gives the same views faster (docs/speed.md); `side` and a tiny `decoder` for the model give others,
         cheaper.
         """

