@@ -8,11 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from benchmarks.photo_sheet import ALSO, LEVELS, PICTURE
+from benchmarks.photo_sheet import ALSO, LEARN, LEVELS, PICTURE
 from benchmarks.speed_report import load
 from onesdaug.augment.config import preset
 from onesdaug.augment.solvers import table
@@ -25,7 +24,7 @@ from onesdaug.report.records import CONDITION_ALONE
 
 ROOT = Path(__file__).resolve().parents[1]
 HEADLINE = ROOT / "results" / "headline.json"
-PACKAGES = {"pocket-imagenet": "onesdaug_pocket_imagenet", "photo": "onesdaug_pocket_photo"}
+PACKAGES = {"pocket-imagenet": "pocket-imagenet", "photo": "pocket-photo"}
 SD_SIZE = f"about {GIGABYTES[REPO] + GIGABYTES[IP_REPO]:.0f} GB"
 UNRELEASED, UNMEASURED = "not released yet", "not measured yet"
 ENCODERS = {
@@ -53,11 +52,11 @@ def folder(name: str) -> Path:
     """Where a generator's weights lie in this checkout, or will."""
     if name == "pocket":
         return Pocket.weights
-    package = "pocket-photo" if name == "photo" else name
-    return ROOT / "packages" / package / "src" / PACKAGES[name] / "weights"
+    package = PACKAGES[name]
+    return ROOT / "packages" / package / "src" / f"onesdaug_{package.replace('-', '_')}" / "weights"
 
 
-@dataclass  # frozen, it could not keep its card
+@dataclass(frozen=True)
 class Column:
     """One generator with what is known of it."""
 
@@ -65,14 +64,14 @@ class Column:
     kind: type[Pocket] = Pocket
     accurate: str = "pocket"
 
-    @cached_property
+    @property
     def card(self) -> dict[str, Any] | None:
         file = folder(self.name) / "card.json"
         return json.loads(file.read_text()) if file.is_file() else None
 
     @property
     def package(self) -> str:
-        return "`onesdaug`" if self.name == "pocket" else f"`./{folder(self.name).parents[2].relative_to(ROOT)}`"
+        return f"`./packages/{PACKAGES[self.name]}`" if self.name in PACKAGES else "`onesdaug`"
 
     @property
     def megabytes(self) -> str:
@@ -253,10 +252,10 @@ def picture(beside: Path) -> str:
     if not PICTURE.is_file():
         return ""
     levels = ", ".join(f"{level:g}" for level in LEVELS)
-    also = "; ".join(f"{name.replace('_', ' ')}: {credit}" for name, credit in ALSO.items())
+    also, learn = ("; ".join(f"{name}: {credit}" for name, credit in part.items()) for part in (ALSO, LEARN))
     return (
         f"![Eight photographs and views of them by photo, at three noise levels]({PICTURE.relative_to(beside)})\n\n"
         f"*Views by `photo`, preset `{Photo.faithful_preset}` at noise levels {levels}, seed 0, the first view, of "
-        "photographs that nobody trained on. All from scikit-image: astronaut: NASA, public domain; chelsea: S. van "
-        f"der Walt, CC0; coffee: R. Michetti, CC0; rocket: SpaceX, public domain; {also}.*"
+        "photographs that nobody trained on. From scikit-image: astronaut: NASA, public domain; chelsea: S. van der "
+        f"Walt, CC0; coffee: R. Michetti, CC0; rocket: SpaceX, public domain; {also}. From scikit-learn: {learn}.*"
     )

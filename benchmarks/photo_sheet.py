@@ -2,8 +2,9 @@
 
     python benchmarks/photo_sheet.py [--model photo] [--output docs/photo-views.webp]
 
-scikit-image's photographs, the four of the demo first, each cut to its middle square; preset photo (mode self), seed
-0, the first view, at the generator's own 256 pixels. What is not picture is left clear, for light and dark pages.
+The four photographs of the demo and four more of scikit-image and scikit-learn, each cut to its middle square; preset
+photo (mode self), seed 0, the first view, at the generator's own 256 pixels. What is not picture is left clear, for
+light and dark pages.
 `--model` takes a folder too; an output that ends in .png is for looking at. Then `python benchmarks/pocket_report.py`
 shows it in README and docs/generators.md.
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -29,33 +30,31 @@ from onesdaug.errors import ConfigError  # noqa: E402
 
 PICTURE, LIMIT = ROOT / "docs" / "photo-views.webp", 400_000  # bytes
 LEVELS = (0.5, 0.7, 0.85)
-# from the notes of skimage.data, as onesdaug.data.samples has those of the demo
-ALSO = {
-    "camera": "Lav Varshney, CC0",
-    "clock": "S. van der Walt, public domain",
-    "coins": "Brooklyn Museum, no known copyright restrictions",
-    "hubble_deep_field": "NASA, public domain",
-}
+# as skimage.data and sklearn.datasets say; onesdaug.data.samples has those of the demo
+ALSO = {"camera": "L. Varshney, CC0", "coins": "Brooklyn Museum, no known copyright restrictions"}
+LEARN = {"china": "danielbuechele, CC BY 2.0", "flower": "vultilion, CC BY 2.0"}
 TILE, GAP, HEAD, BLOCKS = 256, 8, 48, 2
 INK = (128, 128, 136, 255)  # can be read on white and on black
 
 
 def photographs() -> dict[str, Image.Image]:
     """The eight, as squares of the size that is drawn."""
+    from sklearn.datasets import load_sample_image
+
     found = sample_photographs((*CREDITS, *ALSO))
+    found |= {name: Image.fromarray(load_sample_image(f"{name}.jpg")) for name in LEARN}
     return {name: ImageOps.fit(image.convert("RGB"), (TILE, TILE)) for name, image in found.items()}
 
 
-def views(model: str, pictures: Mapping[str, Image.Image], levels: Sequence[float]) -> list[list[Image.Image]]:
+def views(model: str, pictures: Sequence[Image.Image], levels: Sequence[float]) -> list[list[Image.Image]]:
     """A row for each photograph: itself, then one view at each level."""
     augmenter = Augmenter.from_pretrained(model)
-    rows = [[picture] for picture in pictures.values()]
-    settings = [(level, row) for level in levels for row in rows]
-    for level, row in track(settings, "views"):
+    columns = [list(pictures)]
+    for level in track(levels, "noise levels"):
         config = preset(faithful_preset(model), noise_level=level)
         maker = Augmenter(augmenter.generator, config, device=augmenter.device, side=augmenter.side)
-        row += maker(row[0], k=1, seed=0)
-    return rows
+        columns.append([view for (view,) in maker(pictures, k=1, seed=0)])
+    return [list(row) for row in zip(*columns, strict=True)]
 
 
 def sheet(rows: Sequence[Sequence[Image.Image]], columns: Sequence[str]) -> Image.Image:
@@ -70,7 +69,7 @@ def sheet(rows: Sequence[Sequence[Image.Image]], columns: Sequence[str]) -> Imag
             left = across * block + place * step
             made.paste(picture.resize((TILE, TILE)), (left, HEAD + down * step))
             if down == 0:
-                draw.text((left + TILE / 2, HEAD - GAP), columns[place], INK, font, anchor="mb")
+                draw.text((left + TILE / 2, HEAD - 2 * GAP), columns[place], INK, font, anchor="ms")
     return made
 
 
@@ -90,7 +89,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=PICTURE)
     args = parser.parse_args()
     with shown():
-        rows = views(args.model, photographs(), LEVELS)
+        rows = views(args.model, list(photographs().values()), LEVELS)
     save(sheet(rows, ["original", *(f"noise {level:g}" for level in LEVELS)]), args.output)
 
 
