@@ -71,12 +71,17 @@ def photo(tmp_path: Path) -> Path:
     return path
 
 
-def run(images: list[Path], out: Path, banks: Path, model: str = "shape") -> tuple[int, str, str]:
+def run(images: list[Path], out: Path, banks: Path, model: str = "shape", *beside: str) -> tuple[int, str, str]:
     """As `make demo` does, with geometric views unless told: exit code, what was printed, and the page."""
     mine = out.parent / "demo.toml"
     text = (files("onesdaug.studies") / "demo.toml").read_text(encoding="utf-8")
-    mine.write_text(text.replace('"artifacts/demo"', f'"{banks}"'))
-    options = ["--episodes", "40", "--generator", model, "--device", "cpu"]
+    text = text.replace('"artifacts/demo"', f'"{banks}"')
+    options = ["--episodes", "40", "--device", "cpu"]
+    if beside:
+        text = text.replace('model = "pocket"', f'model = "{model}"').replace('["photo"]', json.dumps(beside))
+    else:
+        options += ["--generator", model]
+    mine.write_text(text)
     chosen = [word for image in images for word in ("--images", str(image))]
     shown = CliRunner().invoke(app, ["study", "run", str(mine), "-o", str(out), *options, *chosen])
     return shown.exit_code, shown.output, (out / "report.html").read_text(encoding="utf-8")
@@ -217,3 +222,19 @@ def test_the_views_behind_the_numbers_are_shown_too(photo: Path, tmp_path: Path,
     assert "--preset pocket-faithful" in printed and "--preset pocket --k" in printed
     folders = [tmp_path / "out" / name for name in ("views-pocket", "views-pocket-pocket")]
     assert [(folder / "sheet.png").is_file() for folder in folders] == [True, True]
+
+
+def test_generators_that_are_ready_are_shown_beside_it(photo: Path, tmp_path: Path, banks: Path) -> None:
+    """`pocket` in the place of `photo`: fewer views. One that is not installed is not missed."""
+    code, printed, page = run([photo], tmp_path / "out", banks, "shape", "pocket", "not-installed")
+    assert code == 0, printed
+    few = load_study("demo").beside_k
+    assert few < K and page.count("data:image/jpeg") == (1 + K) + 2 * (2 + few)
+    assert "the views to look at, by shape" in page and "the views to look at, by pocket" in page
+    assert "not-installed" not in printed and load_study("demo").beside == ("photo",)
+
+
+def test_several_generators_can_be_named(photo: Path, tmp_path: Path, banks: Path) -> None:
+    words = ["study", "run", "demo", "--images", str(photo), "-o", str(tmp_path / "out"), "--episodes", "40"]
+    done = CliRunner().invoke(app, [*words, "--generator", "shape", "--generator", "pocket", "--device", "cpu"])
+    assert all((tmp_path / "out" / f"views-{name}" / "sheet.png").is_file() for name in ("shape", "pocket")), done
