@@ -162,3 +162,25 @@ def test_the_benchmark_writes_a_record_and_a_picture(colours: Dataset, tmp_path:
     assert rows[0]["agreement"]["mean"] == 1.0
     benchmark.draw({"points": rows, "encoder": "pixels", "images": 12, "k": 2, "model": "fake"}, tmp_path / "f.png")
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_generators_are_compared_with_and_without_the_tweak(colours: Dataset, told: Told) -> None:
+    config = AugmentConfig(steps=4, noise_level=0.7, guidance=1)
+    augmenters = {"one": Augmenter(Knowing(), config), "two": Augmenter(Counting(), config)}
+    rows = benchmark.compare(augmenters, colours, Pixels(), k=2, batch=5)
+    assert [(row["model"], row["tweak"]) for row in rows] == [(n, t) for n in ("one", "two") for t in (True, False)]
+    assert all(row["noise_level"] == 0.7 and row["original_agreement"]["mean"] == 1 for row in rows)
+    assert rows[0]["share"]["mean"] == rows[0]["agreement"]["mean"] == 1.0
+    plain = benchmark.curve(augmenters["two"], colours, Pixels(), [0.7], k=2, conditions=[True])[0]
+    assert rows[2]["cosine"]["mean"] == round(plain.cosine.mean, 4) != rows[3]["cosine"]["mean"]  # the tweak is off
+    assert all(augmenter.config == config for augmenter in augmenters.values())
+
+
+def test_the_share_is_a_ratio_with_its_own_interval() -> None:
+    originals = torch.tensor([[1.0, 0], [1, 0.1], [0, 1], [0.1, 1]])
+    labels = torch.tensor([0, 0, 1, 1])
+    views = torch.stack([originals, originals.flip(1)], dim=1)  # every image: one of two views agrees
+    assert (benchmark.share(originals, views, labels).mean, benchmark.share(originals, views, labels).ci95) == (0.5, 0)
+    half = torch.cat([originals[:2], originals[2:].flip(1)]).unsqueeze(1)  # all views of one class, none of the other
+    found = benchmark.share(originals, half, labels)
+    assert (found.mean, found.n) == (0.5, 4) and found.ci95 == pytest.approx(1.96 * 0.5 / 2)
