@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.photo_sheet import ALSO, LEARN, LEVELS, PICTURE
+from benchmarks.readme_table import stored
 from benchmarks.speed_report import load
 from onesdaug.augment.config import preset
 from onesdaug.augment.solvers import table
@@ -20,10 +21,10 @@ from onesdaug.common.options import IP_REPO
 from onesdaug.generators.pocket import Photo, Pocket
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.sd.files import REPO
-from onesdaug.report.records import CONDITION_ALONE
+from onesdaug.report.records import CONDITION_ALONE, Cell
+from onesdaug.report.strings import points
 
 ROOT = Path(__file__).resolve().parents[1]
-HEADLINE = ROOT / "results" / "headline.json"
 PACKAGES = {"pocket-imagenet": "pocket-imagenet", "photo": "pocket-photo"}
 SD_SIZE = f"about {GIGABYTES[REPO] + GIGABYTES[IP_REPO]:.0f} GB"
 UNRELEASED, UNMEASURED = "not released yet", "not measured yet"
@@ -201,29 +202,34 @@ def _faithful(column: Column, what: str) -> str | None:
 
 
 def _accuracy(column: Column, classifier: str, data: str, shot: int) -> str | None:
-    cells = json.loads(HEADLINE.read_text())["cells"]
-    wanted = {"generator": column.name, "classifier": classifier, "data": data, "shot": shot}
-    mine = {c["row"]: c for c in cells if all(c[key] == value for key, value in wanted.items())}
-    if not {"generated", "paper-point"} <= mine.keys():
-        return None
-    own, paper = (
-        f"{100 * gain['difference']:+.2f} ± {100 * gain['ci95']:.2f} ({100 * gain['relative_gain']:+.1f} %)"
-        for gain in (mine[row]["gain"] for row in ("generated", "paper-point"))
-    )
-    alone = f", {CONDITION_ALONE}" if mine["generated"]["label"] == CONDITION_ALONE else ""
-    return f"{own}{alone}<br>at 0.7: {paper}"
+    cells = [cell for result in stored("headline") for cell in result.cells]
+    mine = {
+        cell.row: cell
+        for cell in cells
+        if (cell.generator, cell.classifier, cell.data, cell.shot) == (column.name, classifier, data, shot)
+    }
+    own, paper = (_gain(mine.get(row)) for row in ("generated", "paper-point"))
+    return f"{own}<br>at 0.7: {paper}" if own and paper else None
+
+
+def _gain(cell: Cell | None) -> str:
+    if cell is None or cell.gain is None:
+        return ""
+    alone = f", {CONDITION_ALONE}" if cell.label == CONDITION_ALONE else ""
+    return f"{points(cell.gain)} ({100 * cell.gain.relative_gain:+.1f} %){alone}"
 
 
 def _sources() -> str:
-    made = json.loads(HEADLINE.read_text())["made"]
+    runs = stored("headline")
+    commits = ", ".join(run.made.commit for run in runs)
     told = ["Seconds: K = 4, warm, float32."]
     if found := load("faithfulness-generators"):
         device, by = found["machine"]["device"], found["encoder"]["name"]
         told.append(f"Shares and distances: noise level 0.7; {found['what']}; {device}, seen by `{by}`.")
     told += [
         "Accuracy: gain over no views in percentage points, K = 3, with the generator's preset (on CUB settings",
-        f"chosen there) and at the paper's noise level 0.7; 10,000 episodes, {made['machine']['device']}, commit",
-        f"{made['commit']} ([results.md](results.md)). ± is a 95 % interval. `sd15` was not measured: its weights",
+        f"chosen there) and at the paper's noise level 0.7; 10,000 episodes, {runs[0].made.machine['device']}, commit",
+        f"{commits} ([results.md](results.md)). ± is a 95 % interval. `sd15` was not measured: its weights",
         "could not be had here.",
     ]
     return " ".join(told)

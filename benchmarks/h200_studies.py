@@ -14,7 +14,8 @@ next call ready. Jobs, each a process of its own that resumes; those joined by +
 waits on the CPU only: two that draw views slow each other down). `banks` draws the rows of the stored results as they
 were drawn (not compiled), `compiled` all others (compiled: the same views up to rounding, in less than half the time),
 `score` writes the studies' JSON from the banks, `solvers` the validation study of solvers, `efficiency` the timings,
-`demo` the demo's banks. Results go to $OUT as one archive after every job.
+`demo` the demo's banks, `faithful` how faithful the views are of all generators that were taken (`photo`'s folders and
+carry/2). Results go to $OUT as one archive after every job.
 """
 
 from __future__ import annotations
@@ -146,6 +147,17 @@ def pope(work: Path) -> None:
     study(POPE)
 
 
+def faithful() -> None:
+    """All generators that were taken, side by side."""
+    from benchmarks import faithfulness
+
+    os.environ["ONESDAUG_DATA"] = "data"
+    output = "results/faithfulness-generators.json"
+    sys.argv = ["benchmarks/faithfulness.py", "--compare", "--per-class", "100", "-k", "4", "--cache", "banks/cache",
+                "--encoder", "fewshot/mini-protonet-res12", "--output", output]  # fmt: skip
+    faithfulness.main()
+
+
 def demo() -> None:
     """Cut the demo's banks from those of the headline study."""
     from benchmarks import demo_bank
@@ -175,6 +187,7 @@ JOBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "solvers": lambda _: study(PLAN, "--split", "val", "--per-class", "120"),
     "efficiency": lambda _: study("efficiency"),
     "demo": lambda _: demo(),
+    "faithful": lambda _: faithful(),
     "pope": lambda args: pope(args.work.absolute()),
 }
 

@@ -1,4 +1,7 @@
-"""README's tables, from results/headline.json and results/tuned.json: python benchmarks/readme_table.py"""
+"""README's tables, from results/headline.json and results/tuned.json: python benchmarks/readme_table.py
+
+Runs of further generators, with a tag in their names (headline-photo.json), add their columns.
+"""
 
 from __future__ import annotations
 
@@ -20,24 +23,38 @@ TUNED = ("none", "crop-flip", "generated", "tuned")  # rows that fit a page
 
 def written(text: str) -> str:
     """README with the tables as the stored runs have them."""
-    tuned = read_result(RESULTS / "tuned.json")
-    result = read_result(RESULTS / "headline.json")
-    known, headline = {cell.classifier for cell in result.cells}, _table(result)
-    cells = tuple(cell for cell in tuned.cells if cell.row in TUNED and cell.classifier in known)
-    short = tuned.model_copy(update={"cells": cells})
-    return with_tables(text, {"headline": headline, "tuned": f"{_table(short)}\n\n{_spared(tuned)}"})
+    headline, tuned = stored("headline"), stored("tuned")
+    known = {cell.classifier for cell in headline[0].cells}
+    cells = [tuple(cell for cell in one.cells if cell.row in TUNED and cell.classifier in known) for one in tuned]
+    short = [one.model_copy(update={"cells": mine}) for one, mine in zip(tuned, cells, strict=True)]
+    return with_tables(text, {"headline": _table(headline), "tuned": f"{_table(short)}\n\n{_spared(tuned[0])}"})
 
 
-def _table(result: StudyResult) -> str:
-    table = glance(result)
+def stored(study: str) -> list[StudyResult]:
+    """The run of the released generators, and those of further ones, as far as they are there."""
+    first = read_result(RESULTS / f"{study}.json")
+    mine = {cell.generator for cell in first.cells}
+    others = [read_result(file) for file in sorted(RESULTS.glob(f"{study}-*.json"))]
+    cells = [tuple(cell for cell in one.cells if cell.generator not in mine) for one in others]
+    return [first, *(one.model_copy(update={"cells": new}) for one, new in zip(others, cells, strict=True) if new)]
+
+
+def _table(results: list[StudyResult]) -> str:
+    whole = results[0].model_copy(update={"cells": tuple(cell for one in results for cell in one.cells)})
+    table = glance(whole)
     assert table is not None
+    sources = [f"*{_source(one)}*" for one in results]
+    return "\n\n".join([to_markdown(table).removeprefix("**At a glance**").strip(), *sources])
+
+
+def _source(result: StudyResult) -> str:
     made, seeds = result.made, result.made.seeds["views"]
-    source = (
-        f"`{made.command}`, commit {made.commit}, {made.machine['device']}; "
+    of = f"{', '.join(sorted({cell.generator for cell in result.cells}))}: " if result.tag else ""
+    return (
+        f"{of}`{made.command}`, commit {made.commit}, {made.machine['device']}; "
         f"data: {'; '.join(made.data.values())}; seeds of the views: {seeds}; "
         f"{result.cells[0].accuracy.n:,} episodes."
     )
-    return f"{to_markdown(table).removeprefix('**At a glance**').strip()}\n\n*{source}*"
 
 
 def _spared(result: StudyResult) -> str:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import os
+import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
@@ -184,3 +188,19 @@ def test_the_share_is_a_ratio_with_its_own_interval() -> None:
     half = torch.cat([originals[:2], originals[2:].flip(1)]).unsqueeze(1)  # all views of one class, none of the other
     found = benchmark.share(originals, half, labels)
     assert (found.mean, found.n) == (0.5, 4) and found.ci95 == pytest.approx(1.96 * 0.5 / 2)
+
+
+def test_a_lent_machine_compares_all_that_was_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks import h200_studies
+
+    asked: list[Namespace] = []
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ONESDAUG_DATA", "")
+    monkeypatch.setattr(sys, "argv", [])
+    monkeypatch.setattr(benchmark, "measure", lambda args: asked.append(args) or {"points": [{"model": "pocket"}]})
+    h200_studies.JOBS["faithful"](Namespace())
+    assert json.loads((tmp_path / "results" / benchmark.COMPARED.name).read_text()) == {
+        "points": [{"model": "pocket"}]
+    }
+    assert (asked[0].compare, asked[0].k, os.environ["ONESDAUG_DATA"]) == ([], 4, "data")
+    assert "pocket" in benchmark.present() and "sd15" not in benchmark.present()

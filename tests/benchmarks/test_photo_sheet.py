@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from benchmarks import generators_table, photo_sheet, pocket_report
+from benchmarks import generators_table, photo_sheet, pocket_report, readme_table
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket import Pocket
 from tests.conftest import make_image
@@ -73,3 +73,22 @@ def test_photo_appears_when_its_weights_do(tmp_path: Path, monkeypatch: pytest.M
     assert rows["| has any part seen the novel classes?"][3].startswith("**yes**")
     assert "not released yet" not in "".join([*generators_table.tables().values(), generators_table.readme_rows()])
     assert "30.1 dB" in generators_table.tables()["photo card"]
+
+
+def test_a_run_of_photo_alone_adds_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("headline", "tuned"):
+        shutil.copyfile(readme_table.RESULTS / f"{name}.json", tmp_path / f"{name}.json")
+    run = json.loads((tmp_path / "headline.json").read_text())
+    run["tag"], run["made"]["commit"] = "photo", "0123abc"
+    run["cells"] = [cell for cell in run["cells"] if cell["generator"] in ("", "pocket")]
+    for cell in run["cells"]:
+        cell["generator"] = cell["generator"] and "photo"
+    (tmp_path / "headline-photo.json").write_text(json.dumps(run))
+    monkeypatch.setattr(readme_table, "RESULTS", tmp_path)
+    text = readme_table.written(pocket_report.README.read_text())
+    heads = [line for line in text.splitlines() if line.startswith("| classifier, data, task |")]
+    assert "| photo |" in heads[0] and "| photo at 0.7 |" in heads[0] and "photo" not in heads[1]
+    assert "*photo: `onesdaug study run" in text and "commit 0123abc" in text
+    photo = generators_table.Column("photo")
+    found = generators_table._accuracy(photo, "ProtoNet-ConvNet", "miniimagenet", 1)
+    assert found == generators_table._accuracy(generators_table.OURS[0], "ProtoNet-ConvNet", "miniimagenet", 1)
