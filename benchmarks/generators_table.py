@@ -95,7 +95,7 @@ def tables() -> dict[str, str]:
     """What docs/generators.md says of all of them."""
     return {
         "generators": side_by_side(), "photo views": picture(ROOT / "docs"), "presets": presets(),
-        "photo card": OURS[-1].known(_photo, f"**Its weights are {UNRELEASED}**; the recipe is there."),
+        "photo card": OURS[-1].known(_photo, f"**Its weights are {UNRELEASED}**, and its presets are first guesses."),
     }  # fmt: skip
 
 
