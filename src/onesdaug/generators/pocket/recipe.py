@@ -166,13 +166,14 @@ class PhotoRecipe:
     later: PhotoDenoiserConfig | None = PhotoDenoiserConfig(  # pieces after the first, where they differ
         steps=7_000, batch=256, lr=5e-4, ema=0.9995, weight_decay=0.01, eval_every=15, small_batch=1024, late=True
     )
+    # the sizes of their batches are those of the pieces: what was compiled for these serves them too
     polish: PolishConfig = PolishConfig(
-        steps=2_000, batch=128, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=300, eval_every=10, warmup_epochs=1.0,
-        decays=True, small_batch=512, late=True, perceptual_rows=256,
+        steps=2_000, batch=256, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=330, eval_every=5, warmup_epochs=1.0,
+        decays=True, small_batch=1024, late=True, perceptual_rows=256,
     )  # fmt: skip
     guidance: PhotoDenoiserConfig = PhotoDenoiserConfig(
-        steps=1_500, batch=256, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=300, eval_every=10, warmup_epochs=1.0,
-        dropped=0.05, decays=True, guidance=16.0, small_batch=512, late=True,
+        steps=1_500, batch=256, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=330, eval_every=5, warmup_epochs=1.0,
+        dropped=0.05, decays=True, guidance=16.0, small_batch=1024, late=True,
     )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:

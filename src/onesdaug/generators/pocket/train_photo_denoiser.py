@@ -35,7 +35,7 @@ class PhotoDenoiserStage(PocketStage):
 
     config: PhotoDenoiserConfig
     model: ConditionedDenoiser
-    validations = 6
+    validations = 3  # what looks on meanwhile takes seconds each time
 
     def __init__(
         self, config: PhotoDenoiserConfig, model: ConditionedDenoiser, table: PhotoTable, device: torch.device,
