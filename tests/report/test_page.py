@@ -96,7 +96,7 @@ def test_photographs_are_made_and_a_bad_one_is_named(tmp_path: Path, monkeypatch
     (photos / "empty.png").touch()
     context = StudyContext(Settings(work=tmp_path / "work", images=(str(photos),), device="cpu"))
     monkeypatch.setattr(context, "augmenter", lambda *_: Fake(bad=[images["bad"]]))
-    shown, notes, problems = make_photographs({("fake", "paper"): "The views to look at"}, 2, context, out)
+    shown, notes, problems = make_photographs({("fake", "paper"): "The views to look at"}, 2, {}, context, out)
     (row,) = shown
     assert row.name == "good.png: the views to look at" and [caption for caption, _ in row.pictures] == [
         "original",
