@@ -52,11 +52,12 @@ def test_augment_and_embed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_views_tell_their_rate_before_the_first_chunk_is_done(folder: Path, tmp_path: Path) -> None:
-    options = ["--encoder", "convnet", "--views", "pocket", "--k", 1, "--device", "cpu", "-o", tmp_path / "bank"]
-    done = call("fewshot", "embed", folder / "val", *options)
+    common = ["--k", 1, "--device", "cpu", "--preset", "pocket-fast"]
+    options = ["--encoder", "convnet", "--views", "pocket", "-o", tmp_path / "bank"]
+    done = call("fewshot", "embed", folder / "val", *options, *common)
     assert done.exit_code == 0, done.output
     assert re.search(r"embedding: 0 of 9 images, [\d.]+ images/s, about \d+ s left", done.stderr)
-    made = call("augment", folder / "val", "-r", "--k", 1, "--device", "cpu", "-o", tmp_path / "views")
+    made = call("augment", folder / "val", "-r", *common, "-o", tmp_path / "views")
     assert made.exit_code == 0 and re.search(r"0 of 9 views, [\d.]+ views/s, about \d+ s left", made.stderr)
 
 
