@@ -21,11 +21,11 @@ RESULTS = Path(__file__).parents[2] / "results"
 DATA = {"miniimagenet": "abc · 12,000 images"}
 
 
-def cell(row: str, generator: str, mean: float, k: int = 3, classifier: str = "ProtoNet") -> Cell:
+def cell(row: str, generator: str, mean: float, k: int = 3, episodes: int = 100) -> Cell:
     kind: Any = "generative" if generator else "baseline"
     return Cell(
-        data="miniimagenet", classifier=classifier, shot=1, row=row, label=row, kind=kind, generator=generator,
-        support=k, query=k, accuracy=Summary(mean, 0.001, 100),
+        data="miniimagenet", classifier="ProtoNet", shot=1, row=row, label=row, kind=kind, generator=generator,
+        support=k, query=k, accuracy=Summary(mean, 0.001, episodes),
     )  # fmt: skip
 
 
@@ -108,8 +108,12 @@ def test_a_statement_that_was_judged_once_is_judged_by_that(first: StudyResult, 
         ({"study": "grid"}, "are of two studies"),
         ({"cells": (cell("none", "", 0.5, 0),)}, "holds no generator's numbers"),
         (
+            {"cells": (cell("none", "", 0.5, 0, 40), cell("generated", "photo", 0.6))},
+            "over 100 .* over 40 episodes",
+        ),
+        (
             {"cells": (cell("none", "", 0.52, 0), cell("generated", "photo", 0.6))},
-            "50.00 ± 0.10 in the first run, 52.00",
+            "50.00 ± 0.10 over 100 episodes in the first run, 52.00",
         ),
     ],
 )

@@ -55,10 +55,11 @@ def _check(first: StudyResult, later: StudyResult, new: frozenset[str]) -> None:
     there = {_place(cell): cell for cell in first.cells if not cell.generator}
     for cell in later.cells:
         other = there.get(_place(cell))
-        if other and abs(other.accuracy.mean - cell.accuracy.mean) > LARGEST:
+        if other and (other.accuracy.n != cell.accuracy.n or abs(other.accuracy.mean - cell.accuracy.mean) > LARGEST):
+            one, two = (f"{accuracy(c.accuracy)} over {c.accuracy.n:,} episodes" for c in (other, cell))
             raise DataError(
-                f"{cell.label}, {cell.data}, {cell.classifier}, {cell.shot}-shot: {accuracy(other.accuracy)} in the "
-                f"first run, {accuracy(cell.accuracy)} in the later one; run both with the same seed and episodes"
+                f"{cell.label}, {cell.data}, {cell.classifier}, {cell.shot}-shot: {one} in the first run, {two} in "
+                "the later one; run both with the same seed and episodes"
             )
 
 
