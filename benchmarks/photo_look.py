@@ -78,7 +78,7 @@ class Look:
             views = self.views(model, preset("photo", noise_level=level))
             found[f"cosine-{level:g}"] = float(self._cosine(views))
             rows.append(views)
-        if self.judge is not None and self.task.small is not None:
+        if self.judge is not None and self.task.table.small is not None:
             for level, scale in ((1.0, 4.0), (1.0, 10.0), (0.85, 8.0)):
                 config = preset("photo-accuracy", noise_level=level, guidance=scale)
                 views = self.views(model, config, self.judge.x, self.task.recipe.small)

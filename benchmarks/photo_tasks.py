@@ -22,11 +22,11 @@ SEEN = {
 
 
 def recipe_of(args: argparse.Namespace) -> Any:
-    from onesdaug.generators.pocket.smoke import PHOTO_RECIPES, THUMBNAIL_RECIPES
+    from onesdaug.generators.pocket.smoke import STAGED
 
     given = dict(text.split("=") for text in args.seconds)
     seconds = {name: float(value) for name, value in given.items() if value != "rest"}
-    recipe = {**PHOTO_RECIPES, **THUMBNAIL_RECIPES}[f"{args.recipe}{'-smoke' if args.smoke else ''}"]
+    recipe = STAGED[f"{args.recipe}{'-smoke' if args.smoke else ''}"]
     recipe = recipe if args.smoke else recipe.with_seconds(seconds)
     return recipe.keeping_wide() if args.keep_wide else recipe
 

@@ -128,12 +128,12 @@ def test_the_list_of_commands_says_what_they_say() -> None:
 def test_help_names_everything_there_is() -> None:
     from onesdaug.cli.generator import RecipeName
     from onesdaug.generators.pocket.recipe import RECIPES
-    from onesdaug.generators.pocket.smoke import PHOTO_RECIPES, THUMBNAIL_RECIPES
+    from onesdaug.generators.pocket.smoke import STAGED
 
     for command in (["augment"], ["bench"], ["fewshot", "embed"]):
         shown = " ".join(re.sub("[│|]", " ", help_of(*command)).split())
         assert set(PURPOSES) >= {*PRESETS} and all(purpose(name) in shown for name in PRESETS), command
-    assert set(get_args(RecipeName)) == {*RECIPES, *PHOTO_RECIPES, *THUMBNAIL_RECIPES, "smoke"}
+    assert set(get_args(RecipeName)) == {*RECIPES, *STAGED, "smoke"}
     tables = {
         ("augment",): (GENERATORS, SOLVERS), ("bench",): (GENERATORS,), ("study", "run"): (GENERATORS,),
         ("pope",): (GENERATORS, PRESETS), ("fewshot", "embed"): (BACKBONES, VIEWS), ("fewshot", "evaluate"): (HEADS,),

@@ -20,10 +20,10 @@ def test_pictures_with_classes_are_drawn_small_too(
     glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path
 ) -> None:
     run = train(pictures, tmp_path / "out", until="denoiser-2")
-    small = run.small
+    small = run.table.small
     assert small is not None and small.counts == {"photographs": 0, "data": 4, "also": 3}
     assert small.latents.shape[1:] == (2, 4, 4, 4) and run.table.latents.shape[1:] == (2, 4, 8, 8)
-    assert small.sides[0, 0] == pytest.approx(48 * 32 / 84) and small.classes == run.table.classes
+    assert small.sides[[0, -1], 0].tolist() == pytest.approx([32, 32 * 32 / 48]) and small.classes == run.table.classes
     asked: list[tuple[int, ...]] = []
 
     def seen(z: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
@@ -44,7 +44,7 @@ def test_pictures_with_classes_are_drawn_small_too(
 
 def test_without_classes_there_are_none(glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path) -> None:
     run = train([pictures[0]], tmp_path / "out", until="denoiser-2")
-    assert run.small is None and "denoiser-2" in run.stages
+    assert run.table.small is None and "denoiser-2" in run.stages
 
 
 def test_a_network_at_another_size_is_the_one_that_is_loaded_so(tmp_path: Path) -> None:

@@ -141,10 +141,10 @@ def _train_in_pieces(
     from onesdaug.generators.pocket.photo_training import PhotoTraining, chain
     from onesdaug.generators.pocket.photographs import read_labelled, read_photographs
     from onesdaug.generators.pocket.recipe import ThumbnailRecipe
-    from onesdaug.generators.pocket.smoke import PHOTO_RECIPES, THUMBNAIL_RECIPES
+    from onesdaug.generators.pocket.smoke import STAGED
     from onesdaug.generators.pocket.thumbnail_training import ThumbnailTraining
 
-    recipe = {**PHOTO_RECIPES, **THUMBNAIL_RECIPES}[name]
+    recipe = STAGED[name]
     if fixed_steps:
         recipe = recipe.with_seconds(dict.fromkeys(recipe.stage_names))
     size = recipe.network.size

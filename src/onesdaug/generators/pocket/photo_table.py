@@ -54,15 +54,16 @@ class PhotoTable:
 
     def __init__(
         self, autoencoder: Autoencoder, condition: nn.Module, size: int, views: int, device: torch.device,
-        chunk: int = 256, held_of: Sequence[str] = KINDS[:1], finest: int | None = None, kinds: Sequence[str] = KINDS,
+        chunk: int = 256, held_of: Sequence[str] = KINDS[:1], kinds: Sequence[str] = KINDS, relative: bool = False,
     ) -> None:  # fmt: skip
         """Of the `kinds` alone; some of those of `held_of` are held out.
 
-        Pictures of `finest` pixels are told to be of `size`.
+        `relative`: the finest pictures that come are told to be of `size`, however small they are.
         """
         self.networks, self.size, self.views = (autoencoder, condition), size, views
         self.device, self.chunk, self.held_of, self.kinds = device, chunk, held_of, kinds
-        self.fineness = 1.0 if finest is None else size / finest
+        self.relative, self.finest = relative, 0
+        self.small: PhotoTable | None = None  # of the same pictures, drawn smaller
         self.classes: list[str] = []
         self._found: dict[str, list[list[Tensor]]] = {kind: [] for kind in (*KINDS, "held")}
         self._seen: set[str] = set()
@@ -74,6 +75,7 @@ class PhotoTable:
             raise DataError(f"pictures are of the kinds {', '.join(KINDS)}, not {kind!r}")
         if kind not in self.kinds:
             return
+        self.finest = max(self.finest, part.images.shape[1])
         self._marks.append(part.fingerprint)
         rows = [row for row, name in enumerate(part.ids) if name not in self._seen]
         self._seen.update(part.ids)
@@ -93,6 +95,8 @@ class PhotoTable:
             return
         chunks = [chunk for kind in (*KINDS, "held") for chunk in found.pop(kind)]
         self.latents, self.whole, self.local, self.sides, self.labels = (_column(chunks, i) for i in range(5))
+        if self.relative:
+            self.sides *= self.size / self.finest
         everything = torch.arange(len(self.latents), device=self.device)
         self.held = everything[self.images :] if len(everything) > self.images else everything[:1]
         self._index()
@@ -123,7 +127,7 @@ class PhotoTable:
         with mixed_precision(self.device):
             z = autoencoder.encode(drawn)
             whole, local = measure(condition, looked_at)
-        return z.half(), whole.half(), local.half(), self.fineness * images.shape[1] * share.sqrt()
+        return z.half(), whole.half(), local.half(), images.shape[1] * share.sqrt()
 
     def _index(self) -> None:
         """Labelled rows ordered by class, so that another one of a class is found at once."""

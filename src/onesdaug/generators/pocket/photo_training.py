@@ -47,7 +47,6 @@ from onesdaug.generators.pocket.train_stage import PocketStage, StagedRun
 from onesdaug.training.stage import mixed_precision
 
 AUTOENCODER = ("autoencoder", "decoder")  # the other stages train the denoiser
-FINEST = 84  # pixels of miniImageNet's pictures, which are the finest of those with classes
 
 
 class PhotoTraining(StagedRun):
@@ -71,7 +70,6 @@ class PhotoTraining(StagedRun):
         self.recipe, self.parts, self.pictures = recipe, photographs, pictures
         self.look: Look | None = None
         self.critic: Critic = self._apart
-        self.small: PhotoTable | None = None  # beside `table`
         self.wanted = self.order
         with self.seeded("networks"):
             autoencoder = build_autoencoder(recipe.network)
@@ -106,16 +104,14 @@ class PhotoTraining(StagedRun):
         return made
 
     def _encoded(self, parts: Source) -> PhotoTable:
-        """Of all pictures, as large as they are drawn; and where wanted of those with classes, small: `self.small`."""
+        """Of all pictures, as large as they are drawn; beside it, where wanted, of those with classes, small."""
         recipe, networks = self.recipe, (self.autoencoder, self.encoder)
         made = PhotoTable(*networks, recipe.network.size, recipe.views, self.device)
         if not recipe.small:
             return fill(parts, made)[0]
-        labelled = KINDS[1:]
-        small = PhotoTable(
-            *networks, recipe.small, recipe.views, self.device, held_of=(), finest=FINEST, kinds=labelled
-        )
-        self.small = small if small in fill(parts, made, small) else None
+        labelled = {"held_of": (), "kinds": KINDS[1:], "relative": True}
+        small = PhotoTable(*networks, recipe.small, recipe.views, self.device, **labelled)  # type: ignore[arg-type]
+        made.small = small if small in fill(parts, made, small) else None
         return made
 
     def until(self, last: str) -> tuple[str, ...]:
@@ -173,7 +169,7 @@ class PhotoTraining(StagedRun):
             table = self.table
             if name == "denoiser-1":
                 table.set_statistics(self.denoiser.to(self.device).tokens)
-            return PhotoDenoiserStage(config, self.denoiser, table, self.device, self.look, self.critic, self.small)
+            return PhotoDenoiserStage(config, self.denoiser, table, self.device, self.look, self.critic)
 
         return build
 
@@ -182,21 +178,25 @@ class PhotoTraining(StagedRun):
         return self.encoder
 
     @cached_property
-    def other_judge(self) -> SlimRes12:
-        """What `pocket` looks through: it shares no weights with `encoder`, so that both are hard to deceive."""
+    def critic_encoder(self) -> SlimRes12:
+        """Judges a polish place by place. What `pocket` looks through: it shares no weights with `encoder`."""
         made = Pocket.from_pretrained("pocket", device=self.device, dtype="float32").condition
         assert isinstance(made, SlimRes12)
         return made
 
     def _apart(self, made: Tensor, real: Tensor) -> Tensor:
-        """How far the pictures of latents look apart: place by place to the other judge, as a whole to both."""
+        """How far the pictures of latents look apart: to one encoder place by place, to it and to `encoder` whole."""
         with mixed_precision(self.device):
             got, want = drawn_alike(self.autoencoder, made, real)
-            found, wanted = (self.other_judge.maps(x) for x in (got, want.detach()))
-            whole = [(self.encoder(x)[0], maps[-1].float().mean((2, 3))) for x, maps in ((got, found), (want, wanted))]
-        total = maps_distance(found, wanted)
-        for one, other in zip(*whole, strict=True):
-            total = total + (1 - F.cosine_similarity(one.float(), other.float().detach())).mean()
+            with torch.no_grad():
+                wanted = self.critic_encoder.maps(want)
+            found = self.critic_encoder.maps(got)
+            total = maps_distance(found, wanted) + _unlike(found[-1].mean((2, 3)), wanted[-1].mean((2, 3)))
+            other: nn.Module = self.encoder
+            if other is not self.critic_encoder:
+                with torch.no_grad():
+                    whole = other(want)[0]
+                total = total + _unlike(other(got)[0], whole)
         return total
 
     def generator(self, denoiser: ConditionedDenoiser, guides: bool, side: int | None = None) -> Pocket:
@@ -238,6 +238,10 @@ class PhotoTraining(StagedRun):
     def in_bytes(name: str, value: Tensor) -> bool:
         """Which tensors bytes are enough for."""
         return name.startswith("denoiser.") and value.ndim == 2
+
+
+def _unlike(one: Tensor, other: Tensor) -> Tensor:
+    return (1 - F.cosine_similarity(one.float(), other.float())).mean()
 
 
 def chain(stage: str) -> str:

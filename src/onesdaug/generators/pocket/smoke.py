@@ -72,5 +72,9 @@ THUMBNAIL_SMOKE = ThumbnailRecipe(
     polish=PolishConfig(**asdict(_FEW_THUMBNAILS), perceptual_rows=4),
     guidance=replace(_FEW_THUMBNAILS, decays=True, guidance=16.0),
 )
-PHOTO_RECIPES = {"photo": PhotoRecipe(), "photo-smoke": PHOTO_SMOKE}
-THUMBNAIL_RECIPES = {"pocket-2": ThumbnailRecipe(), "pocket-2-smoke": THUMBNAIL_SMOKE}
+STAGED = {
+    "photo": PhotoRecipe(),
+    "photo-smoke": PHOTO_SMOKE,
+    "pocket-2": ThumbnailRecipe(),
+    "pocket-2-smoke": THUMBNAIL_SMOKE,
+}  # those that are trained in pieces

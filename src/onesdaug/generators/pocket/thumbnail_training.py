@@ -15,23 +15,20 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.common.progress import log
 from onesdaug.encoders.checkpoint import Card, read_card
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket.cards import KIND
-from onesdaug.generators.pocket.condition import SlimRes12, maps_distance
+from onesdaug.generators.pocket.condition import SlimRes12
 from onesdaug.generators.pocket.generator import Pocket
 from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, Source, fill
 from onesdaug.generators.pocket.photo_training import PhotoTraining, settings_of
 from onesdaug.generators.pocket.recipe import THUMBNAIL_STAGES, ThumbnailRecipe
 from onesdaug.generators.pocket.thumbnails import Thumbnails
-from onesdaug.generators.pocket.train_denoiser import drawn_alike
 from onesdaug.generators.pocket.train_encoder import EncoderStage, Learner
 from onesdaug.generators.pocket.train_stage import PocketStage
-from onesdaug.training.stage import mixed_precision
 
 
 class ThumbnailTraining(PhotoTraining):
@@ -87,14 +84,9 @@ class ThumbnailTraining(PhotoTraining):
         return learner.encoder
 
     def _encoded(self, parts: Source) -> PhotoTable:
-        recipe, parts = self.recipe, list(parts)
-        finest = max(part.images.shape[1] for _, part in parts)
-        made = PhotoTable(
-            self.autoencoder, self.encoder, recipe.network.size, recipe.views, self.device, held_of=KINDS,
-            finest=finest,
-        )  # fmt: skip
-        fill(parts, made)
-        return made
+        sizes = (self.recipe.network.size, self.recipe.views)
+        made = PhotoTable(self.autoencoder, self.encoder, *sizes, self.device, held_of=KINDS, relative=True)
+        return fill(parts, made)[0]
 
     def trained_by(self, name: str) -> nn.Module:
         learners = {"wide": lambda: self.wide, "encoder": lambda: self.learner}
@@ -122,20 +114,9 @@ class ThumbnailTraining(PhotoTraining):
         """Not the one whose features are drawn from, where there are two."""
         return self._judge(self.wide)
 
-    def _apart(self, made: Tensor, real: Tensor) -> Tensor:
-        """How far the pictures of latents look apart: place by place to the wide encoder, as a whole to both."""
-        total = made.new_zeros(())
-        with mixed_precision(self.device):
-            got, want = drawn_alike(self.autoencoder, made, real)
-            for encoder in dict.fromkeys((self.judge(), self.encoder)):
-                with torch.no_grad():
-                    wanted = encoder.maps(want)
-                found = encoder.maps(got)
-                one, other = (maps[-1].float().mean((2, 3)) for maps in (found, wanted))
-                total = total + (1 - F.cosine_similarity(one, other)).mean()
-                if encoder is self.judge():
-                    total = total + maps_distance(found, wanted)
-        return total
+    @property
+    def critic_encoder(self) -> SlimRes12:
+        return self.judge()
 
     def kept(self) -> dict[str, nn.Module]:
         return {**super().kept(), "condition": self.encoder}

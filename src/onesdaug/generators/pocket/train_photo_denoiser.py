@@ -39,10 +39,10 @@ class PhotoDenoiserStage(PocketStage):
 
     def __init__(
         self, config: PhotoDenoiserConfig, model: ConditionedDenoiser, table: PhotoTable, device: torch.device,
-        look: Look | None = None, critic: Critic | None = None, small: PhotoTable | None = None,
+        look: Look | None = None, critic: Critic | None = None,
     ) -> None:  # fmt: skip
         super().__init__(config, device)
-        self.table, self.small, self.look, self.critic, self.step = table, small, look, critic, 0
+        self.table, self.look, self.critic, self.step = table, look, critic, 0
         # a generator may have drawn with it meanwhile, and set it to be left alone
         self.model = model.to(device, memory_format=torch.channels_last).requires_grad_(True)  # type: ignore[call-overload]
         self.network: Any = self.model
@@ -53,7 +53,7 @@ class PhotoDenoiserStage(PocketStage):
 
     def loss(self, step: int) -> Tensor:
         self.step = step
-        c, small = self.config, self.small if self.config.small_batch else None
+        c, small = self.config, self.table.small if self.config.small_batch else None
         rows = self.table.pick(c.batch, c.shares)
         loss = self._error(self.network, self.table, rows, None if small else self.critic)
         if small:
