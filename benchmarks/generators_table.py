@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks import readme_table
 from benchmarks.photo_sheet import ALSO, LEARN, LEVELS, PICTURE
-from benchmarks.readme_table import stored
 from benchmarks.speed_report import load
 from onesdaug.augment.config import preset
 from onesdaug.augment.solvers import table
@@ -22,6 +22,7 @@ from onesdaug.generators.pocket import Photo, Pocket
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.sd.files import REPO
 from onesdaug.report.records import CONDITION_ALONE, Cell
+from onesdaug.report.result import read_result
 from onesdaug.report.strings import points
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -202,10 +203,9 @@ def _faithful(column: Column, what: str) -> str | None:
 
 
 def _accuracy(column: Column, classifier: str, data: str, shot: int) -> str | None:
-    cells = [cell for result in stored("headline") for cell in result.cells]
     mine = {
         cell.row: cell
-        for cell in cells
+        for cell in read_result(readme_table.RESULTS / "headline.json").cells
         if (cell.generator, cell.classifier, cell.data, cell.shot) == (column.name, classifier, data, shot)
     }
     own, paper = (_gain(mine.get(row)) for row in ("generated", "paper-point"))
@@ -220,15 +220,15 @@ def _gain(cell: Cell | None) -> str:
 
 
 def _sources() -> str:
-    runs = stored("headline")
-    commits = ", ".join(run.made.commit for run in runs)
+    made = read_result(readme_table.RESULTS / "headline.json").made
+    commits = ", ".join(run.commit for run in (made, *made.also))
     told = ["Seconds: K = 4, warm, float32."]
     if found := load("faithfulness-generators"):
         device, by = found["machine"]["device"], found["encoder"]["name"]
         told.append(f"Shares and distances: noise level 0.7; {found['what']}; {device}, seen by `{by}`.")
     told += [
         "Accuracy: gain over no views in percentage points, K = 3, with the generator's preset (on CUB settings",
-        f"chosen there) and at the paper's noise level 0.7; 10,000 episodes, {runs[0].made.machine['device']}, commit",
+        f"chosen there) and at the paper's noise level 0.7; 10,000 episodes, {made.machine['device']}, commit",
         f"{commits} ([results.md](results.md)). ± is a 95 % interval. `sd15` was not measured: its weights",
         "could not be had here.",
     ]

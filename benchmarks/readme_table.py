@@ -1,6 +1,6 @@
 """README's tables, from results/headline.json and results/tuned.json: python benchmarks/readme_table.py
 
-Runs of further generators, with a tag in their names (headline-photo.json), add their columns.
+Generators that were run later belong into these files first: `onesdaug study join`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 from benchmarks.markers import with_tables  # noqa: E402
-from onesdaug.report.result import StudyResult, read_result  # noqa: E402
+from onesdaug.report.result import Made, StudyResult, read_result  # noqa: E402
 from onesdaug.report.table import to_markdown  # noqa: E402
 from onesdaug.studies.kinds.fewshot.tables import glance  # noqa: E402
 
@@ -23,36 +23,25 @@ TUNED = ("none", "crop-flip", "generated", "tuned")  # rows that fit a page
 
 def written(text: str) -> str:
     """README with the tables as the stored runs have them."""
-    headline, tuned = stored("headline"), stored("tuned")
-    known = {cell.classifier for cell in headline[0].cells}
-    cells = [tuple(cell for cell in one.cells if cell.row in TUNED and cell.classifier in known) for one in tuned]
-    short = [one.model_copy(update={"cells": mine}) for one, mine in zip(tuned, cells, strict=True)]
-    return with_tables(text, {"headline": _table(headline), "tuned": f"{_table(short)}\n\n{_spared(tuned[0])}"})
+    headline, tuned = (read_result(RESULTS / f"{study}.json") for study in ("headline", "tuned"))
+    known = {cell.classifier for cell in headline.cells}
+    cells = tuple(cell for cell in tuned.cells if cell.row in TUNED and cell.classifier in known)
+    short = tuned.model_copy(update={"cells": cells})
+    return with_tables(text, {"headline": _table(headline), "tuned": f"{_table(short)}\n\n{_spared(tuned)}"})
 
 
-def stored(study: str) -> list[StudyResult]:
-    """The run of the released generators, and those of further ones, as far as they are there."""
-    first = read_result(RESULTS / f"{study}.json")
-    mine = {cell.generator for cell in first.cells}
-    others = [read_result(file) for file in sorted(RESULTS.glob(f"{study}-*.json"))]
-    cells = [tuple(cell for cell in one.cells if cell.generator not in mine) for one in others]
-    return [first, *(one.model_copy(update={"cells": new}) for one, new in zip(others, cells, strict=True) if new)]
-
-
-def _table(results: list[StudyResult]) -> str:
-    whole = results[0].model_copy(update={"cells": tuple(cell for one in results for cell in one.cells)})
-    table = glance(whole)
+def _table(result: StudyResult) -> str:
+    table = glance(result)
     assert table is not None
-    sources = [f"*{_source(one)}*" for one in results]
-    return "\n\n".join([to_markdown(table).removeprefix("**At a glance**").strip(), *sources])
+    lines = [to_markdown(table).removeprefix("**At a glance**").strip(), f"*{_source(result, result.made)}*"]
+    lines += [f"*{', '.join(run.generators)}: {_source(result, run)}*" for run in result.made.also]
+    return "\n\n".join(lines)
 
 
-def _source(result: StudyResult) -> str:
-    made, seeds = result.made, result.made.seeds["views"]
-    of = f"{', '.join(sorted({cell.generator for cell in result.cells}))}: " if result.tag else ""
+def _source(result: StudyResult, made: Made) -> str:
     return (
-        f"{of}`{made.command}`, commit {made.commit}, {made.machine['device']}; "
-        f"data: {'; '.join(made.data.values())}; seeds of the views: {seeds}; "
+        f"`{made.command}`, commit {made.commit}, {made.machine['device']}; "
+        f"data: {'; '.join(made.data.values())}; seeds of the views: {made.seeds['views']}; "
         f"{result.cells[0].accuracy.n:,} episodes."
     )
 

@@ -12,6 +12,8 @@ from PIL import Image
 from benchmarks import generators_table, photo_sheet, pocket_report, readme_table
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket import Pocket
+from onesdaug.report.join import joined
+from onesdaug.report.result import read_result
 from tests.conftest import make_image
 
 
@@ -76,15 +78,18 @@ def test_photo_appears_when_its_weights_do(tmp_path: Path, monkeypatch: pytest.M
     assert "30.1 dB" in generators_table.tables()["photo card"]
 
 
-def test_a_run_of_photo_alone_adds_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("headline", "tuned"):
-        shutil.copyfile(readme_table.RESULTS / f"{name}.json", tmp_path / f"{name}.json")
-    run = json.loads((tmp_path / "headline.json").read_text())
-    run["tag"], run["made"]["commit"] = "photo", "0123abc"
-    run["cells"] = [cell for cell in run["cells"] if cell["generator"] in ("", "pocket")]
-    for cell in run["cells"]:
-        cell["generator"] = cell["generator"] and "photo"
-    (tmp_path / "headline-photo.json").write_text(json.dumps(run))
+def test_a_run_of_photo_that_was_joined_adds_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shutil.copyfile(readme_table.RESULTS / "tuned.json", tmp_path / "tuned.json")
+    stored = read_result(readme_table.RESULTS / "headline.json")
+    cells = [cell for cell in stored.cells if cell.generator in ("", "pocket")]
+    made = stored.made.model_copy(update={"commit": "0123abc", "generators": {"photo": "as pocket"}})
+    run = stored.model_copy(
+        update={
+            "made": made,
+            "cells": tuple(one.model_copy(update={"generator": one.generator and "photo"}) for one in cells),
+        }
+    )
+    joined(stored, run).save(tmp_path)
     monkeypatch.setattr(readme_table, "RESULTS", tmp_path)
     text = readme_table.written(pocket_report.README.read_text())
     heads = [line for line in text.splitlines() if line.startswith("| classifier, data, task |")]
