@@ -151,7 +151,7 @@ def test_the_denoiser_learns(glance: None, pictures: list[tuple[str, Dataset]], 
 def test_one_row_learns_what_two_rows_say(glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path) -> None:
     longer = replace(PHOTO_SMOKE.denoiser, steps=100, batch=32, lr=3e-3, ema=0.9)
     run = train(pictures, tmp_path / "out", replace(PHOTO_SMOKE, denoiser=longer), "denoiser-1")
-    config = replace(PHOTO_SMOKE.guidance, steps=200, batch=32, lr=1e-3, dropped=0.0)
+    config = replace(PHOTO_SMOKE.guidance, steps=200, batch=32, lr=1e-3, dropped=0.0, small_batch=0)
     stage = PhotoDenoiserStage(config, run.denoiser, run.table, CPU)
     assert stage.teacher is not None
     before, optimizer = stage.scores(stage.model)["held"], stage.optimizer()
