@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from pathlib import Path
 from typing import Any
@@ -87,8 +86,7 @@ def encode_text(folder: Path, prompt: str, device: torch.device, dtype: torch.dt
     length = tokenizer.model_max_length
     ids = tokenizer(prompt, padding="max_length", max_length=length, truncation=True, return_tensors="pt").input_ids
     hidden: torch.Tensor = encoder.to(device).eval()(ids.to(device))[0][0]
-    del encoder
-    gc.collect()
+    encoder.to("meta")  # hands its weights back now, whatever still refers to it
     if device.type == "cuda":
         torch.cuda.empty_cache()
     return hidden
