@@ -27,6 +27,12 @@ settings.register_profile("ci", deadline=None)  # two noisy cores: time is never
 settings.load_profile("ci")
 
 
+@pytest.fixture(autouse=True)
+def same_randomness() -> None:
+    """What a test draws does not depend on which ones ran before it."""
+    torch.manual_seed(0)
+
+
 @pytest.fixture(scope="session")
 def tiny_sd(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Stable Diffusion in diffusers format."""
