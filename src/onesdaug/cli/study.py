@@ -91,7 +91,8 @@ def run(
         from onesdaug.studies.page import write_report
 
         typer.echo(f"page: {write_report(output, output / 'report.html')}")
-    typer.echo(f"{len(done.results)} studies in {time.perf_counter() - began:.1f} s")
+    count = f"{len(done.results)} studies" if len(done.results) != 1 else "1 study"
+    typer.echo(f"{count} in {time.perf_counter() - began:.1f} s")
     for line in done.failures:
         lines.print(f"error: {printable(line)}", style="red", markup=False)
     if done.failures or all(path is None for _, path in done.results):
