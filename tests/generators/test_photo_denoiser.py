@@ -160,7 +160,7 @@ def test_one_row_learns_what_two_rows_say(glance: None, pictures: list[tuple[str
     before, optimizer = stage.scores(stage.model)["held"], stage.optimizer()
     for step in range(100):
         stage.train_step(optimizer, step)
-    assert stage.scores(stage.model)["held"] < 0.6 * before
+    assert stage.scores(stage.model)["held"] < 0.3 * before
     n = 4
     z, t = torch.randn(n, 4, 8, 8), torch.full((n,), 300)
     same = no = torch.zeros(n, dtype=torch.bool)
