@@ -28,9 +28,12 @@ def cpu_seconds(*command: str) -> float:
         ["--version"],
     ],
 )
-def test_help_takes_less_than_half_a_second_of_cpu(arguments: list[str]) -> None:
-    command = ["-c", "from onesdaug.cli import main; main()", *arguments]
-    assert min(cpu_seconds(*command) for _ in range(3)) < 0.5
+def test_help_takes_at_most_twice_what_its_libraries_take(arguments: list[str]) -> None:
+    """About half a second on a quiet core; a slow or busy machine slows both sides alike."""
+    ours = ["-c", "from onesdaug.cli import main; main()", *arguments]
+    libraries = ["-c", "import typer.rich_utils; from pydantic import BaseModel, Field, TypeAdapter, ValidationError"]
+    spent = [(cpu_seconds(*ours), cpu_seconds(*libraries)) for _ in range(3)]
+    assert min(mine for mine, _ in spent) < 2 * min(theirs for _, theirs in spent)
 
 
 @pytest.mark.parametrize("statement", ["import onesdaug", "import onesdaug.cli"])
