@@ -112,7 +112,8 @@ def make_world(base: Path) -> World:
     pictures = np.stack([np.asarray(make_image(i, (84, 84))) for i in range(8)])
     ids = tuple(f"{'ab'[i // 4]}/{i}" for i in range(8))
     toys = Dataset(pictures, np.repeat(np.arange(2), 4), ("a", "b"), ids, "f00d")
-    train(SMOKE, toys, base / "tiny", data_name="toys")
+    small = replace(SMOKE.network, ae_width=8, width=8, dim=16, depth=1)  # thousands of views are drawn with it
+    train(replace(SMOKE, network=small), toys, base / "tiny", data_name="toys")
     return World(base / "data", base / "checkpoints", base / "tiny")
 
 
