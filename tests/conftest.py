@@ -78,6 +78,12 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture
+def large_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls of a small network cost more than its sums: many images to a call."""
+    monkeypatch.setattr("onesdaug.augment.operator.CPU_BATCH", 32)
+
+
+@pytest.fixture
 def one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Generators take one step: an example is about how they are called, not about what they draw."""
     from onesdaug import Augmenter

@@ -23,8 +23,7 @@ def test_list_names_every_study_and_its_place_in_the_paper() -> None:
     assert "Table 1" in shown.stdout and "Figures 2 and 3" in shown.stdout
 
 
-def test_run_writes_results_and_a_page(world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onesdaug.augment.operator.CPU_BATCH", 32)  # as in tests/studies: a small network
+def test_run_writes_results_and_a_page(world: World, tmp_path: Path, large_batches: None) -> None:
     options = ["--root", str(world.root), "--checkpoints", str(world.checkpoints), "--model", str(world.generator)]
     options += ["--episodes", "6", "--device", "cpu", "--work", str(world.root.parent / "work")]
     shown = runner.invoke(app, ["study", "run", "grid", "theory", "-o", str(tmp_path), *options])

@@ -1,4 +1,4 @@
-"""Studies draw thousands of views with a small network, whose calls cost more than its sums: many images to a call."""
+"""What all tests of studies have."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.studies.colours import colours
 
 
 @pytest.fixture(autouse=True)
-def large_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("onesdaug.augment.operator.CPU_BATCH", 32)
+def many_images_to_a_call(large_batches: None) -> None:
+    """In every test here: studies draw thousands of views."""
 
 
 @pytest.fixture()
