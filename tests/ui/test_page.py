@@ -131,8 +131,11 @@ def first_view(browser: chromium.Browser, served: Served) -> None:
 
 
 def test_the_first_view_comes_soon(served: Served) -> None:
-    print(f"{served.until_first_view:.1f} s of computing from the command to the first view")
-    assert served.until_first_view < 20
+    """Within 20 s of computing where loading its libraries takes 5 s of it; slow and busy machines take longer."""
+    loading = "import time, gradio, kornia, torch; print(time.process_time())"
+    libraries = float(subprocess.check_output([sys.executable, "-c", loading], text=True))
+    print(f"{served.until_first_view:.1f} s from the command to the first view, libraries alone {libraries:.1f} s")
+    assert served.until_first_view < 4 * libraries
 
 
 def test_nobody_else_is_answered(served: Served) -> None:
