@@ -19,6 +19,7 @@ from PIL import Image
 pytest.importorskip("fastapi")
 pytest.importorskip("python_multipart")
 
+import httpx
 from starlette.testclient import TestClient
 
 from onesdaug import Augmenter
@@ -167,6 +168,40 @@ def test_deadline_queue_and_drain() -> None:
     web = TestClient(make_app(service))
     assert web.get("/healthz").status_code == 503
     assert web.post("/v1/views", json={"image": image}).headers["retry-after"] == "5"
+
+
+def test_a_stop_waits_for_requests_and_answers_on_their_way() -> None:
+    """One is in work when it begins, one comes after that is done; who only looks at the state is not waited for."""
+    ended: list[str | int] = []
+
+    async def slowly(_: Ask) -> Answer:
+        await asyncio.sleep(0.3)
+        return Answer()
+
+    async def visit(web: httpx.AsyncClient) -> None:
+        for _ in range(2):
+            found = await web.post("/v1/views", json={"image": text(make_image(1)), "k": 0})
+            ended.append(found.status_code)
+            await asyncio.sleep(0.2)
+
+    async def look(web: httpx.AsyncClient) -> None:
+        while "stopped" not in ended:
+            assert (await web.get("/healthz")).status_code in (200, 503)
+            await asyncio.sleep(0.1)
+
+    async def stop(service: Service) -> None:
+        await asyncio.sleep(0.1)
+        assert await service.drain(60) == 0
+        ended.append("stopped")
+
+    async def all_at_once() -> None:
+        service = Service(slowly, LIMITS, "protonet", None, {})
+        transport = httpx.ASGITransport(app=make_app(service))
+        async with httpx.AsyncClient(transport=transport, base_url="http://here") as web:
+            await asyncio.gather(visit(web), look(web), stop(service))
+
+    asyncio.run(all_at_once())
+    assert ended == [200, 503, "stopped"]
 
 
 def test_an_image_that_nobody_waits_for_is_not_drawn(engine: Engine) -> None:

@@ -6,7 +6,8 @@ import asyncio
 import base64
 import hmac
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
@@ -26,6 +27,7 @@ Backend = Callable[[Ask], Awaitable[Answer]]
 _B64 = {"type": "string", "format": "byte", "description": "an image file, base64"}
 _NUMBERS = {"k": {"type": "integer", "minimum": 0}, "seed": {"type": "integer"}}
 _FILE = {"type": "string", "format": "binary"}
+_QUIET = 1.0  # seconds without a request, after which a stop is not waited for any longer
 _BUCKETS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100)
 
 
@@ -36,6 +38,7 @@ class Service:
         self.backend, self.limits, self.token, self.about = backend, limits, token, about
         self.tasks = Tasks(head, limits.max_tasks)
         self.in_work, self.draining = 0, False
+        self.open, self.last = 0, 0.0  # requests not answered yet; when the last one came or was answered
         self.registry = CollectorRegistry()
         made: dict[str, Any] = {"registry": self.registry, "namespace": "onesdaug"}
         self.requests = Counter("requests", "Answered requests", ("route", "code"), **made)
@@ -93,6 +96,29 @@ class Service:
             self.views.inc(len(answer.views) if answer.features is None else len(answer.features) - 1)
         return list(found)
 
+    async def drain(self, seconds: float) -> int:
+        """Take nothing new, and wait for what is in work; how many images are left.
+
+        Requests may be on their way here, and answers on their way back: it ends when there was none for a while.
+        """
+        self.draining, self.last = True, time.monotonic()
+        end = self.last + seconds
+        while (now := time.monotonic()) < end and (self.open or now - self.last < _QUIET):
+            await asyncio.sleep(0.05)
+        return self.in_work
+
+    @contextmanager
+    def counted(self, request: Request) -> Iterator[None]:
+        """A request in hand; those who only look at the service's state do not keep it from stopping."""
+        if not request.url.path.startswith("/v1/"):
+            yield
+            return
+        self.open, self.last = self.open + 1, time.monotonic()
+        try:
+            yield
+        finally:
+            self.open, self.last = self.open - 1, time.monotonic()
+
 
 def make_app(service: Service) -> FastAPI:
     """The routes."""
@@ -102,11 +128,12 @@ def make_app(service: Service) -> FastAPI:
     @app.middleware("http")
     async def guarded(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
         started, route = time.perf_counter(), _route(app, request)
-        try:
-            service.check(request)
-            response = await call(request)
-        except Refused as error:
-            response = _refusal(error)
+        with service.counted(request):
+            try:
+                service.check(request)
+                response = await call(request)
+            except Refused as error:
+                response = _refusal(error)
         service.requests.labels(route, response.status_code).inc()
         service.seconds.labels(route).observe(time.perf_counter() - started)
         return response

@@ -72,12 +72,7 @@ class Front:
         raise AssertionError
 
     async def drain(self, seconds: float) -> int:
-        """Take nothing new, and wait for what is in work; how much is left."""
-        self.service.draining = True
-        end = time.monotonic() + seconds
-        while self.service.in_work and time.monotonic() < end:
-            await asyncio.sleep(0.05)
-        return self.service.in_work
+        return await self.service.drain(seconds)
 
 
 def application(ray: Any, serving: Serving, networks: Networks, limits: Limits, token: str | None) -> Any:
