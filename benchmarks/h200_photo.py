@@ -18,7 +18,8 @@ The denoiser waits for all that were prepared and encodes them as they come, so 
 `watch` prints what was logged and brings to $OUT, eight files a call, finished stages, pictures and the log; `--part`
 the weights of the unfinished piece, which are a stage when ENDED/photo.part/STAGE is moved into photo.state. `--until
 denoiser-2 polish` trains both. `--seconds STAGE=N` sets how long a stage takes, compiling included; `rest` is what
-the limit leaves. --limit stops what is unfinished. `--smoke` does all of it on a CPU in a minute. Then, here:
+the limit leaves. --limit stops what is unfinished. `--sweep SECONDS` then tries settings on validation classes.
+`--smoke` does all of it on a CPU in a minute. Then, here:
 
     python benchmarks/h200_photo.py write PLACE --until guidance      PLACE from the stages in PLACE.state
 
@@ -119,6 +120,7 @@ def run(args: argparse.Namespace) -> int:
     if args.detach:
         (args.work / "ended").unlink(missing_ok=True)
         more = ["--until", *args.until, "--limit", str(args.limit), "--compile", args.compile]
+        more += ["--sweep", str(args.sweep)]
         detached(args, "run", *more, *(["--seconds", *args.seconds] if args.seconds else []))
         return 0
     import torch
@@ -144,7 +146,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def train(args: argparse.Namespace, end: float, log: Any) -> None:
-    from benchmarks.photo_look import autoencoder_sheet
+    from benchmarks.photo_look import autoencoder_sheet, sweep
     from benchmarks.photo_probe import end_probe, pays
     from benchmarks.photo_tasks import judge_of, training, watching
     from onesdaug.generators.pocket.photo_training import AUTOENCODER, chain
@@ -170,6 +172,9 @@ def train(args: argparse.Namespace, end: float, log: Any) -> None:
             if new and kind == "autoencoder":
                 judge = judge_of(args.work, args.smoke)
                 autoencoder_sheet(task, args.work / f"sheet-{name}.jpg", log, judge)
+    if args.sweep:
+        look = watching(args, task, args.until[-1])
+        sweep(look, task.denoiser, args.work / "sweep.json", time.monotonic() + args.sweep, log)
 
 
 def rest(args: argparse.Namespace, task: Any, end: float, name: str) -> None:
@@ -247,6 +252,7 @@ def main() -> int:
     parser.add_argument("--seconds", nargs="*", default=[], metavar="STAGE=SECONDS")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds of this call")
     parser.add_argument("--compile", choices=["auto", "on", "off"], default="auto")
+    parser.add_argument("--sweep", type=float, default=0.0, help="run: then try settings for so many seconds")
     parser.add_argument("--detach", action="store_true", help="run: in the background")
     parser.add_argument("--smoke", action="store_true", help="the same path, tiny")
     args = parser.parse_args()

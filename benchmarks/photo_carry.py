@@ -134,7 +134,7 @@ def bring(work: Path, out: Path, what: str, name: str = "photo") -> None:
     """
     brought = _brought(work)
     files = [path for card in sorted((work / f"{name}.{what}").glob("*/card.json")) for path in _card_last(card)]
-    files += sorted(work.glob("sheet-*.jpg"), reverse=True)
+    files += [*work.glob("sweep.json"), *sorted(work.glob("sheet-*.jpg"), reverse=True)]
     new = [path for path in files if brought.get(str(path)) != path.stat().st_mtime]
     taken, room = 0, LARGEST
     if (work / "train.txt").is_file():

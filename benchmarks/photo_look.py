@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import json
+import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -75,20 +79,23 @@ class Look:
         """Rows of views, and scores."""
         rows, found = [], {}
         for level in LEVELS:
-            views = self.views(model, preset("photo", noise_level=level))
+            views = self.views(model, preset("photo", noise_level=level))[:, 0]
             found[f"cosine-{level:g}"] = float(self._cosine(views))
             rows.append(views)
         if self.judge is not None and self.task.table.small is not None:
             for level, scale in ((1.0, 4.0), (1.0, 10.0), (0.85, 8.0)):
                 config = preset("photo-accuracy", noise_level=level, guidance=scale)
                 views = self.views(model, config, self.judge.x, self.task.recipe.small)
-                gains = self.judge.gains(views[:, None])
+                gains = self.judge.gains(views)
                 found.update({f"class-{level:g}-{scale:g} {what}": gain for what, gain in gains.items()})
-        return [*rows, self.views(model, preset("photo-accuracy", guidance=3.0))], found
+        return [*rows, self.views(model, preset("photo-accuracy", guidance=3.0))[:, 0]], found
 
-    def views(self, model: Any, config: AugmentConfig, x: Tensor | None = None, side: int | None = None) -> Tensor:
+    def views(
+        self, model: Any, config: AugmentConfig, x: Tensor | None = None, side: int | None = None, k: int = 1
+    ) -> Tensor:
+        """(N, k, 3, H, W) of the photographs that are looked at, or of others."""
         generator = self.task.generator(model, guides=self.stage == "guidance", side=side)
-        return Augmenter(generator, config).tensors(self.x if x is None else x, k=1)[:, 0]
+        return Augmenter(generator, config).tensors(self.x if x is None else x, k=k)
 
     def _cosine(self, views: Tensor) -> Tensor:
         ours, theirs = (measure(self.task.encoder, x)[0] for x in (views, self.x))
@@ -111,13 +118,47 @@ class ThumbnailLook(Look):
             return [], {}
         if self.stage in ("wide", "encoder"):
             return [], self.judge.encoder(model.encoder)
-        rows = [self.views(model, config) for config in self.settings.values()]
+        rows = [self.views(model, config)[:, 0] for config in self.settings.values()]
         found = {
             f"{name} {what}": gain
             for name, row in zip(self.settings, rows, strict=True)
             for what, gain in self.judge.gains(row[:, None]).items()
         }
         return rows, found
+
+
+def settings_to_try(small: int) -> Iterator[tuple[int | None, AugmentConfig]]:
+    """Sides and settings that presets may be chosen from, the likeliest first: time may be up before the last."""
+    for level, scale in itertools.product((1.0, 0.7), (2.0, 4.0, 8.0, 16.0)):
+        yield small, preset("photo-accuracy", noise_level=level, guidance=scale)
+    for scale in (4.0, 16.0):
+        yield None, preset("photo-accuracy", guidance=scale)
+    for level, scale, steps in itertools.product((0.95, 0.85), (4.0, 8.0, 16.0), (12,)):
+        yield small, preset("photo-accuracy", noise_level=level, guidance=scale, steps=steps)
+    for scale, steps in itertools.product((4.0, 8.0, 16.0), (2, 4)):
+        yield small, preset("photo-accuracy", guidance=scale, steps=steps)
+    for level, scale in itertools.product((0.95, 0.7), (4.0, 8.0)):
+        yield small, preset("photo-accuracy", noise_level=level, guidance=scale, steps=12, mode="self")
+    for scale in (8.0, 16.0):
+        yield None, preset("photo-accuracy", noise_level=0.7, guidance=scale, steps=12)
+
+
+@torch.no_grad()
+def sweep(look: Look, model: Any, path: Path, end: float, log: Any, k: int = 2) -> None:
+    """What classifiers gain on validation classes from views of many settings, until time is up."""
+    judge, rows = look.judge, []
+    assert judge is not None
+    for side, config in settings_to_try(look.task.recipe.small):
+        if time.monotonic() > end:
+            break
+        began = time.monotonic()
+        with torch.autocast(look.task.device.type, dtype=torch.bfloat16, enabled=look.task.device.type == "cuda"):
+            gains = judge.gains(look.views(model, config, judge.x, side, k))
+        seconds = round(time.monotonic() - began, 2)
+        chosen = {name: getattr(config, name) for name in ("mode", "noise_level", "guidance", "steps")}
+        rows.append({"side": side or look.task.recipe.network.size, **chosen, "k": k, "gains": gains})
+        log(f"{rows[-1]} ({seconds} s)")
+        path.write_text(json.dumps({"images": len(judge.x), "episodes": 600, "rows": rows}, indent=1) + "\n")
 
 
 def _save(rows: list[Tensor], path: Path) -> None:

@@ -84,11 +84,12 @@ def test_the_denoiser_takes_pictures_as_they_arrive(tmp_path: Path, monkeypatch:
         if (home / "photo.state").is_dir():
             shutil.copytree(home / "photo.state", carry / "0" / "photo.state")
         call("take", carry / "0", *common)
-        call("run", "--until", *stages, "--compile", "off", "--limit", 200, "--detach", *common)
+        call("run", "--until", *stages, "--compile", "off", "--limit", 200, "--sweep", 5, "--detach", *common)
         for number in "12":
             call("take", carry / number, *common)
         log = call("watch", "--limit", 200, *common)
         assert "ended with 0" in log, log
+        assert json.loads((tmp_path / machine / "sweep.json").read_text())["rows"][0]["gains"]
         while "all was brought" not in call("watch", "--limit", 1, *common):
             pass
         assert "4 photographs, 3 data, 2 also; 3 classes" in log

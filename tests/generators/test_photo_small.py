@@ -35,11 +35,6 @@ def test_pictures_with_classes_are_drawn_small_too(
     stage.network = seen
     stage.loss(0)
     assert asked == [(8, 4, 8, 8), (8, 4, 4, 4)]
-    first = run.builder("denoiser-1")()
-    assert isinstance(first, PhotoDenoiserStage)
-    first.network = seen
-    first.loss(0)
-    assert len(asked) == 3  # the first piece draws large ones alone
 
 
 def test_without_classes_there_are_none(glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path) -> None:
@@ -62,7 +57,9 @@ def test_a_network_at_another_size_is_the_one_that_is_loaded_so(tmp_path: Path) 
 
 def test_a_class_alone_is_asked_for_late(glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path) -> None:
     run = train(pictures, tmp_path / "out", until="denoiser-1")
-    config = replace(PHOTO_SMOKE.denoiser, late=True, same_class=1.0, dropped=0.0, batch=512, shares=(0.0, 1.0, 0.0))
+    config = replace(
+        PHOTO_SMOKE.denoiser, same_class=1.0, dropped=0.0, batch=512, small_batch=0, shares=(0.0, 1.0, 0.0)
+    )
     asked: list[torch.Tensor] = []
 
     def seen(z: torch.Tensor, t: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
@@ -87,6 +84,17 @@ def test_the_polish_asks_two_judges_about_what_is_drawn_small(
     stage = run.builder("polish")()
     stage.loss(0)  # type: ignore[attr-defined]
     assert seen == [(4, 4, 4, 4)]
+    assert isinstance(stage, PhotoDenoiserStage)
+    stage.config = replace(stage.config, small_batch=512, perceptual_rows=128)  # type: ignore[call-arg]
+    wanted: list[float] = []
+
+    def network(z: torch.Tensor, t: torch.Tensor, *more: torch.Tensor) -> torch.Tensor:
+        return more[2][:, None, None, None].expand_as(z).float()  # which rows were asked for a class
+
+    stage.network, stage.signal, stage.noise = network, torch.zeros(1000), torch.ones(1000)
+    stage.critic = lambda made, real: wanted.append(float(-made.mean())) or made.sum()  # type: ignore[func-returns-value]
+    stage.loss(0)
+    assert wanted[0] == pytest.approx(0.75, abs=0.12)  # of 54 %
     real = torch.randn(2, 4, 4, 4)
     assert float(run._apart(real, real)) < 1e-4
     made = torch.randn(2, 4, 4, 4, requires_grad=True)

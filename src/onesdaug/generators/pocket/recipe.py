@@ -62,8 +62,8 @@ class DenoiserConfig(StageConfig):
 class PhotoDenoiserConfig(StageConfig):
     """A piece of the denoiser's training on photographs."""
 
-    shares: tuple[float, float, float] = (0.6, 0.25, 0.15)  # of photographs, labelled and small labelled pictures
-    same_class: float = 0.55  # share of labelled samples that are conditioned on another image of the class
+    shares: tuple[float, float, float] = (0.6, 0.2, 0.2)  # of photographs, labelled and small labelled pictures
+    same_class: float = 0.6  # share of labelled samples that are conditioned on another image of the class
     dropped: float = 0.1  # share without condition: the negative side of guidance
     decays: bool = False  # else the rate stays: the next piece goes on from the averaged weights
     guidance: float = 1.0  # above 1: learn to draw guided up to this scale, from the network as it was
@@ -96,7 +96,7 @@ class PolishConfig(PhotoDenoiserConfig):
     """A piece of the denoiser's training in which what it draws must also look right, to encoders."""
 
     perceptual: float = 1.0
-    perceptual_rows: int = 256  # rows of the batch that are drawn
+    perceptual_rows: int = 256  # rows of the batch that are drawn, three of four of them from a class where half are
 
 
 _RELEASED = PocketConfig()
@@ -161,11 +161,9 @@ class PhotoRecipe:
     # learned from four times as many.
     small: int = 128
     denoiser: PhotoDenoiserConfig = PhotoDenoiserConfig(
-        steps=7_000, batch=512, lr=5e-4, ema=0.9995, weight_decay=0.01, seconds=780, eval_every=15
-    )
-    later: PhotoDenoiserConfig | None = PhotoDenoiserConfig(  # pieces after the first, where they differ
-        steps=7_000, batch=256, lr=5e-4, ema=0.9995, weight_decay=0.01, eval_every=15, small_batch=1024, late=True
-    )
+        steps=5_000, batch=256, lr=8e-4, ema=0.9995, weight_decay=0.01, seconds=780, eval_every=15, small_batch=1024,
+        late=True,
+    )  # fmt: skip
     # the sizes of their batches are those of the pieces: what was compiled for these serves them too
     polish: PolishConfig = PolishConfig(
         steps=2_000, batch=256, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=330, eval_every=5, warmup_epochs=1.0,
@@ -187,15 +185,14 @@ class PhotoRecipe:
     def stage(self, name: str) -> StageConfig:
         """The settings of a stage; pieces of the denoiser's training differ in what they draw at random."""
         if (number := piece(name)) is not None:
-            own = self.denoiser if number == 1 or self.later is None else self.later
-            return replace(own, seed=number, seconds=self.denoiser.seconds)
+            return replace(self.denoiser, seed=number)
         config: StageConfig = getattr(self, name)
         return config
 
     @property
     def stage_names(self) -> list[str]:
         """Those whose length can be set; that of the denoiser is the length of every piece."""
-        return [name for name, value in vars(self).items() if isinstance(value, StageConfig) and name != "later"]
+        return [name for name, value in vars(self).items() if isinstance(value, StageConfig)]
 
     def with_seconds(self, seconds: dict[str, float | None]) -> PhotoRecipe:
         """Other lengths for some of the stages; None: their steps, however long they take."""
@@ -238,7 +235,6 @@ class ThumbnailRecipe(PhotoRecipe):
     )
     views: int = 6
     small: int = 0
-    later: PhotoDenoiserConfig | None = None
     denoiser: PhotoDenoiserConfig = PhotoDenoiserConfig(
         steps=12_000, batch=1024, lr=1e-3, ema=0.9995, weight_decay=0.01, seconds=700, eval_every=20,
         shares=(0.0, 0.6, 0.4), same_class=0.5,

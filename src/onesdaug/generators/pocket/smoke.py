@@ -52,8 +52,7 @@ PHOTO_SMOKE = PhotoRecipe(
     autoencoder=_FEW_CROPS,
     decoder=replace(_FEW_CROPS, adversarial=0.5),
     small=32,
-    denoiser=_FEW_PHOTOS,
-    later=_FEW_OF_BOTH,
+    denoiser=_FEW_OF_BOTH,
     polish=PolishConfig(**asdict(_FEW_OF_BOTH), perceptual_rows=4),
     guidance=replace(_FEW_OF_BOTH, decays=True, guidance=4.0),
 )
