@@ -42,19 +42,30 @@ def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Pa
         embedded = "src/onesdaug/weights/pocket"
         parcels.append([(f"repo/{embedded}", path) for path in sorted((HERE / embedded).iterdir())])
         _judges(mini / "val.zip", carry / f"{name}-{len(parcels):02d}" / "judge")
-    pictures = [[("data/coco", path)] for path in photographs[:shards]]
+    pictures = [("data/coco", path) for path in photographs[:shards]]
     if small:
-        base = sorted(mini.glob("train-*.zip"))
-        pictures += [[("data/miniimagenet", path) for path in half] for half in (base[:5], base[5:])]
-        pictures += [[("data/tiny", path)] for path in small]
-    expected = sorted(f"{folder}/{path.name}" for parcel in pictures for folder, path in parcel)
+        pictures += [("data/miniimagenet", path) for path in sorted(mini.glob("train-*.zip"))]
+        pictures += [("data/tiny", path) for path in small]
+    expected = sorted(f"{folder}/{path.name}" for folder, path in pictures)
     (first / "expected.json").write_text(json.dumps(expected))
-    for number, parcel in enumerate([*parcels, *pictures], 1):
+    for number, parcel in enumerate([*parcels, *_fitted(pictures)], 1):
         for folder, path in parcel:
             target = carry / f"{name}-{number:02d}" / folder / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
     _show(sorted(carry.glob(f"{name}-[0-9][0-9]")))
+
+
+def _fitted(files: Sequence[tuple[str, Path]]) -> list[list[tuple[str, Path]]]:
+    """Files in as few parcels as the first that has room for each makes."""
+    parcels: list[list[tuple[str, Path]]] = []
+    for file in files:
+        size = file[1].stat().st_size
+        room = (made for made in parcels if sum(path.stat().st_size for _, path in made) + size <= LARGEST)
+        if (first := next(room, None)) is None:
+            parcels.append(first := [])
+        first.append(file)
+    return parcels
 
 
 def _state(state: Path, first: Path) -> list[list[tuple[str, Path]]]:
