@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from benchmarks.photo_tasks import of_noise
 from onesdaug.data.dataset import Dataset
 from onesdaug.generators.pocket.networks import Denoiser, resize_places, telling
 from onesdaug.generators.pocket.photo_training import PhotoTraining
 from onesdaug.generators.pocket.smoke import PHOTO_SMOKE
 from onesdaug.generators.pocket.train_photo_denoiser import PhotoDenoiserStage
-from tests.generators.photos import CPU, train
+from tests.generators.photos import CPU, table, train
 
 
 def test_pictures_with_classes_are_drawn_small_too(
@@ -40,6 +42,22 @@ def test_pictures_with_classes_are_drawn_small_too(
 def test_without_classes_there_are_none(glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path) -> None:
     run = train([pictures[0]], tmp_path / "out", until="denoiser-2")
     assert run.table.small is None and "denoiser-2" in run.stages
+
+
+def test_of_a_class_without_rows_no_other_is_taken(pictures: list[tuple[str, Dataset]]) -> None:
+    photographs, data = pictures[0][1], pictures[1][1]
+    again = replace(data, ids=photographs.ids[:4])  # all of them are there already: the classes come without pictures
+    made = table([("photographs", photographs), ("data", again)])
+    rows = torch.arange(made.images)
+    assert made.classes == ["n1", "n2"] and torch.equal(made.another(rows), rows)
+    made.labels[:] = 1  # of the last class, which has no rows to be found by
+    assert torch.equal(made.another(rows), rows)
+
+
+def test_noise_is_of_both_kinds(glance: None, tmp_path: Path) -> None:
+    run = of_noise(Namespace(recipe="photo", smoke=True, keep_wide=False, seconds=[], work=tmp_path))
+    assert min(run.table.counts["photographs"], run.table.counts["data"]) > 60
+    assert run.builder("denoiser-1")().loss(0).isfinite()
 
 
 def test_a_network_at_another_size_is_the_one_that_is_loaded_so(tmp_path: Path) -> None:

@@ -152,13 +152,14 @@ class PhotoTable:
         return torch.cat(rows)
 
     def another(self, rows: Tensor) -> Tensor:
-        """A random row of the same class; rows without a class are given back."""
+        """A random row of the same class; rows without a class, or of one of which there are none, are given back."""
         labels = self.labels[rows]
         if not self.classes:
             return rows
         known = labels.clamp(min=0)
         place = (torch.rand(len(rows), device=self.device) * self.sizes[known]).long()
-        return torch.where(labels < 0, rows, self.order[self.starts[known] + place])
+        others = self.order[(self.starts[known] + place).clamp(max=self.images - 1)]
+        return torch.where((labels < 0) | (self.sizes[known] == 0), rows, others)
 
     def set_statistics(self, tokens: Tokens) -> None:
         """Condition features leave the encoder standardised by their mean and deviation."""
