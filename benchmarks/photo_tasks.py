@@ -62,11 +62,15 @@ def of_noise(args: argparse.Namespace) -> Any:
     recipe, out = recipe_of(args), args.work / "probe"
     size = recipe.network.size
     images = np.random.default_rng(0).integers(0, 255, (64, size, size, 3), dtype=np.uint8)
-    noise = Dataset(images, np.arange(64) % 2, ("a", "b"), tuple(f"/{i}" for i in range(64)), "noise")
+
+    def noise(kind: str) -> tuple[str, Dataset]:
+        ids = tuple(f"{kind}/{i}" for i in range(64))  # of its own: a name counts once
+        return kind, Dataset(images, np.arange(64) % 2, ("a", "b"), ids, "noise")
+
+    pictures = [noise("photographs"), noise("data")]
     if args.recipe == "photo":
-        kinds = ("photographs", "data")
-        return PhotoTraining(recipe, [noise], out, device_of(), pictures=lambda: [(kind, noise) for kind in kinds])
-    return ThumbnailTraining(recipe, lambda: [("data", noise)], out, device_of())
+        return PhotoTraining(recipe, [pictures[0][1]], out, device_of(), pictures=lambda: pictures)
+    return ThumbnailTraining(recipe, lambda: pictures[1:], out, device_of())
 
 
 def decoded(args: argparse.Namespace, archive: Path) -> Any:
