@@ -50,6 +50,4 @@ def train(
 def table(pictures: Source, views: int = 2) -> PhotoTable:
     torch.manual_seed(0)
     run = PhotoTraining(PHOTO_SMOKE, [], Path("unused"))
-    made = PhotoTable(run.autoencoder.eval(), Glance(), 64, views, CPU, chunk=3)
-    fill(pictures, made)
-    return made
+    return fill(pictures, (run.autoencoder.eval(), Glance()), PhotoTable(64, views, CPU), chunk=3)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import torch
 
 from benchmarks.photo_tasks import of_noise
 from onesdaug.data.dataset import Dataset
+from onesdaug.errors import DataError
 from onesdaug.generators.pocket.networks import Denoiser, resize_places, telling
 from onesdaug.generators.pocket.photo_training import PhotoTraining
 from onesdaug.generators.pocket.smoke import PHOTO_SMOKE
@@ -42,6 +44,15 @@ def test_pictures_with_classes_are_drawn_small_too(
 def test_without_classes_there_are_none(glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path) -> None:
     run = train([pictures[0]], tmp_path / "out", until="denoiser-2")
     assert run.table.small is None and "denoiser-2" in run.stages
+
+
+def test_what_fails_while_parts_are_read_ends_the_table(pictures: list[tuple[str, Dataset]]) -> None:
+    def parts() -> Iterator[tuple[str, Dataset]]:
+        yield pictures[0]
+        raise DataError("the second one is damaged")
+
+    with pytest.raises(DataError, match="the second one is damaged"):
+        table(parts())
 
 
 def test_of_a_class_without_rows_no_other_is_taken(pictures: list[tuple[str, Dataset]]) -> None:

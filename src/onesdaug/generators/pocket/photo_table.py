@@ -8,13 +8,14 @@ picture, because that is what is looked at when views are made, while what is dr
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from onesdaug.common.prefetch import prefetched
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import DataError
 from onesdaug.generators.pocket.condition import measure
@@ -23,6 +24,7 @@ from onesdaug.generators.pocket.photographs import is_held_out
 from onesdaug.training.stage import mixed_precision
 
 KINDS = ("photographs", "data", "also")  # without classes; labelled; labelled and smaller
+HELD = "held"  # of any kind
 SMALLEST = 0.5  # share of the area of a crop that is drawn; 0.7 of one that is looked at
 # validation and test classes of miniImageNet: no generator of ours may have seen a picture of them
 _NOVEL = (
@@ -33,6 +35,7 @@ _NOVEL = (
 )
 NOVEL = frozenset(_NOVEL.split())
 Source = Iterable[tuple[str, Dataset]]  # parts, each with its kind
+Networks = tuple[Autoencoder, nn.Module]  # the second one is the condition encoder
 
 
 def class_numbers(classes: list[str], part: Dataset) -> Tensor:
@@ -53,81 +56,31 @@ class PhotoTable:
     labels: Tensor
 
     def __init__(
-        self, autoencoder: Autoencoder, condition: nn.Module, size: int, views: int, device: torch.device,
-        chunk: int = 256, held_of: Sequence[str] = KINDS[:1], kinds: Sequence[str] = KINDS, relative: bool = False,
-    ) -> None:  # fmt: skip
-        """Of the `kinds` alone; some of those of `held_of` are held out.
+        self, size: int, views: int, device: torch.device, kinds: Sequence[str] = KINDS, relative: bool = False
+    ) -> None:
+        """Of the `kinds` alone. `relative`: the finest pictures are told to be of `size`, however small they are."""
+        self.size, self.views, self.device, self.kinds, self.relative = size, views, device, kinds, relative
+        self.small: PhotoTable | None = None  # of the pictures with classes, drawn smaller
+        self._found: dict[str, list[list[Tensor]]] = {kind: [] for kind in (*KINDS, HELD)}
 
-        `relative`: the finest pictures that come are told to be of `size`, however small they are.
-        """
-        self.networks, self.size, self.views = (autoencoder, condition), size, views
-        self.device, self.chunk, self.held_of, self.kinds = device, chunk, held_of, kinds
-        self.relative, self.finest = relative, 0
-        self.small: PhotoTable | None = None  # of the same pictures, drawn smaller
-        self.classes: list[str] = []
-        self._found: dict[str, list[list[Tensor]]] = {kind: [] for kind in (*KINDS, "held")}
-        self._seen: set[str] = set()
-        self._marks: list[str] = []
+    def take(self, kind: str, *columns: Tensor) -> None:
+        """Some rows: latents, whole, local, sides and labels."""
+        self._found[kind].append(list(columns))
 
-    def add(self, kind: str, part: Dataset) -> None:
-        """Encode what is new in a part."""
-        if kind not in KINDS:
-            raise DataError(f"pictures are of the kinds {', '.join(KINDS)}, not {kind!r}")
-        if kind not in self.kinds:
-            return
-        self.finest = max(self.finest, part.images.shape[1])
-        self._marks.append(part.fingerprint)
-        rows = [row for row, name in enumerate(part.ids) if name not in self._seen]
-        self._seen.update(part.ids)
-        held = [row for row in rows if kind in self.held_of and is_held_out(part.ids[row])]
-        out = set(held)
-        labels = self._labels(kind, part)
-        self._found["held"] += self._encoded(part, held, labels)
-        self._found[kind] += self._encoded(part, [row for row in rows if row not in out], labels)
-
-    def close(self) -> None:
-        """All parts are there: to be picked from."""
-        found = self._found
-        self.counts = {kind: sum(len(chunk[0]) for chunk in found[kind]) for kind in KINDS}
-        self.fingerprint = hashlib.sha256("\n".join(self._marks).encode()).hexdigest()[:16]
+    def close(self, classes: list[str], fingerprint: str) -> None:
+        """All rows are there: to be picked from. What is said of the pictures is said of those of all tables."""
+        self.classes, self.fingerprint = classes, fingerprint
+        self.counts = {kind: sum(len(chunk[0]) for chunk in self._found[kind]) for kind in KINDS}
         self.images = sum(self.counts.values())
         if not self.images:
             return
-        chunks = [chunk for kind in (*KINDS, "held") for chunk in found.pop(kind)]
+        chunks = [chunk for kind in (*KINDS, HELD) for chunk in self._found.pop(kind)]
         self.latents, self.whole, self.local, self.sides, self.labels = (_column(chunks, i) for i in range(5))
         if self.relative:
-            self.sides *= self.size / self.finest
+            self.sides *= self.size / float(self.sides.max())
         everything = torch.arange(len(self.latents), device=self.device)
         self.held = everything[self.images :] if len(everything) > self.images else everything[:1]
         self._index()
-
-    def _labels(self, kind: str, part: Dataset) -> Tensor:
-        """Numbers of the part's classes among those of all parts; −1: of none."""
-        if kind == "photographs":
-            return torch.full((len(part),), -1, device=self.device)
-        return class_numbers(self.classes, part).to(self.device)
-
-    @torch.no_grad()
-    def _encoded(self, part: Dataset, rows: list[int], labels: Tensor) -> list[list[Tensor]]:
-        """Chunks of [latents, whole, local, sides, labels] of these rows."""
-        made = []
-        for start in range(0, len(rows), self.chunk):
-            few = rows[start : start + self.chunk]
-            images = torch.from_numpy(part.images[few]).to(self.device)
-            pairs = [self._pair(images, view) for view in range(self.views)]
-            made.append([*(torch.stack(column, dim=1) for column in zip(*pairs, strict=True)), labels[few]])
-        return made
-
-    def _pair(self, images: Tensor, view: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """What is drawn is whole in even views, what is looked at in odd ones."""
-        autoencoder, condition = self.networks
-        mirrored = torch.rand(len(images), device=self.device) < 0.5
-        drawn, share = crops(images, self.size, 1.0 if view % 2 == 0 else SMALLEST, mirrored)
-        looked_at, _ = crops(images, self.size, 1.0 if view % 2 else 0.7, mirrored)
-        with mixed_precision(self.device):
-            z = autoencoder.encode(drawn)
-            whole, local = measure(condition, looked_at)
-        return z.half(), whole.half(), local.half(), images.shape[1] * share.sqrt()
 
     def _index(self) -> None:
         """Labelled rows ordered by class, so that another one of a class is found at once."""
@@ -170,19 +123,76 @@ class PhotoTable:
             getattr(tokens, f"std_{name}").copy_(flat.std(0) + 1e-3)
 
 
-def fill(parts: Source, *tables: PhotoTable) -> list[PhotoTable]:
-    """Each part goes into all tables as it comes, and is forgotten then. Gives back those that are not empty."""
+class Pictures:
+    """Those of all parts, each once, a few at a time: (kind, whether they are held out, images, labels; −1: none).
+
+    Some of the kinds of `held_of` are held out. In the end `classes` and `fingerprint` are those of all parts.
+    """
+
+    def __init__(self, parts: Source, chunk: int, held_of: Sequence[str]) -> None:
+        self.parts, self.chunk, self.held_of = parts, chunk, held_of
+        self.classes: list[str] = []
+        self._marks: list[str] = []
+
+    def __iter__(self) -> Iterator[tuple[str, bool, Tensor, Tensor]]:
+        seen: set[str] = set()
+        for kind, part in prefetched(_read(self.parts)):
+            self._marks.append(part.fingerprint)
+            labels = class_numbers(self.classes, part) if kind != "photographs" else torch.full((len(part),), -1)
+            new = [row for row, name in enumerate(part.ids) if name not in seen]
+            seen.update(part.ids)
+            out = {row for row in new if kind in self.held_of and is_held_out(part.ids[row])}
+            for held in (True, False):
+                rows = [row for row in new if (row in out) == held]
+                for start in range(0, len(rows), self.chunk):
+                    few = rows[start : start + self.chunk]
+                    yield kind, held, torch.from_numpy(part.images[few]), labels[few]
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256("\n".join(self._marks).encode()).hexdigest()[:16]
+
+
+def _read(parts: Source) -> Source:
+    """Parts with their pixels in memory."""
     for kind, part in parts:
-        for table in tables:
-            table.add(kind, part)
-    filled = []
-    for table in tables:
-        table.close()
-        if table.images:
-            filled.append(table)
-    if not filled:
+        if kind not in KINDS:
+            raise DataError(f"pictures are of the kinds {', '.join(KINDS)}, not {kind!r}")
+        part.images.max(initial=0)  # an array in a file is read when it is looked at: now, not while the GPU waits
+        yield kind, part
+
+
+@torch.no_grad()
+def fill(
+    parts: Source, networks: Networks, table: PhotoTable, small: PhotoTable | None = None, chunk: int = 256,
+    held_of: Sequence[str] = KINDS[:1],
+) -> PhotoTable:  # fmt: skip
+    """Encode pictures while the next ones are read, for each table that takes their kind; gives back the first."""
+    tables, pictures = [table, small] if small else [table], Pictures(parts, chunk, held_of)
+    for kind, held, images, labels in prefetched(pictures):
+        images, labels = images.to(table.device), labels.to(table.device)
+        for taker in (one for one in tables if kind in one.kinds):
+            pairs = [_pair(networks, images, view, taker.size) for view in range(table.views)]
+            columns = (torch.stack(column, dim=1) for column in zip(*pairs, strict=True))
+            taker.take(HELD if held else kind, *columns, labels)
+    for one in tables:
+        one.close(pictures.classes, pictures.fingerprint)
+    if not table.images:
         raise DataError("there is no picture to train the denoiser on")
-    return filled
+    table.small = small if small and small.images else None
+    return table
+
+
+def _pair(networks: Networks, images: Tensor, view: int, size: int) -> tuple[Tensor, ...]:
+    """What is drawn is whole in even views, what is looked at in odd ones: latents, features and sides."""
+    autoencoder, condition = networks
+    mirrored = torch.rand(len(images), device=images.device) < 0.5
+    drawn, share = crops(images, size, 1.0 if view % 2 == 0 else SMALLEST, mirrored)
+    looked_at, _ = crops(images, size, 1.0 if view % 2 else 0.7, mirrored)
+    with mixed_precision(images.device):
+        z = autoencoder.encode(drawn)
+        whole, local = measure(condition, looked_at)
+    return z.half(), whole.half(), local.half(), images.shape[1] * share.sqrt()
 
 
 def _column(chunks: list[list[Tensor]], number: int) -> Tensor:

@@ -104,15 +104,12 @@ class PhotoTraining(StagedRun):
         return made
 
     def _encoded(self, parts: Source) -> PhotoTable:
-        """Of all pictures, as large as they are drawn; beside it, where wanted, of those with classes, small."""
-        recipe, networks = self.recipe, (self.autoencoder, self.encoder)
-        made = PhotoTable(*networks, recipe.network.size, recipe.views, self.device)
-        if not recipe.small:
-            return fill(parts, made)[0]
-        labelled = {"held_of": (), "kinds": KINDS[1:], "relative": True}
-        small = PhotoTable(*networks, recipe.small, recipe.views, self.device, **labelled)  # type: ignore[arg-type]
-        made.small = small if small in fill(parts, made, small) else None
-        return made
+        """As large as they are drawn; where wanted those with classes small, too."""
+        networks, common = (self.autoencoder, self.encoder), (self.recipe.views, self.device)
+        if not self.recipe.small:
+            return fill(parts, networks, PhotoTable(self.recipe.network.size, *common))
+        large = PhotoTable(self.recipe.network.size, *common)
+        return fill(parts, networks, large, PhotoTable(self.recipe.small, *common, kinds=KINDS[1:], relative=True))
 
     def until(self, last: str) -> tuple[str, ...]:
         """The stages up to this one, in order; guidance comes after the pieces that there are, or after one."""

@@ -84,9 +84,8 @@ class ThumbnailTraining(PhotoTraining):
         return learner.encoder
 
     def _encoded(self, parts: Source) -> PhotoTable:
-        sizes = (self.recipe.network.size, self.recipe.views)
-        made = PhotoTable(self.autoencoder, self.encoder, *sizes, self.device, held_of=KINDS, relative=True)
-        return fill(parts, made)[0]
+        made = PhotoTable(self.recipe.network.size, self.recipe.views, self.device, relative=True)
+        return fill(parts, (self.autoencoder, self.encoder), made, held_of=KINDS)
 
     def trained_by(self, name: str) -> nn.Module:
         learners = {"wide": lambda: self.wide, "encoder": lambda: self.learner}
