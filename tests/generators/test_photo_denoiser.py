@@ -145,7 +145,8 @@ def test_the_denoiser_learns(glance: None, pictures: list[tuple[str, Dataset]], 
     start = PhotoDenoiserStage(longer, PhotoTraining(PHOTO_SMOKE, [], tmp_path / "new").denoiser, run.table, CPU)
     assert run.stages["denoiser-1"]["history"][0]["held"] < 0.9 * start.scores(start.model)["held"]
     data = run.stages["denoiser-1"]["data"]
-    assert data["images"] == run.table.images and data["classes"] == ["n1", "n2", "n3"]
+    assert data["images"] == run.table.images + 3 and data["classes"] == ["n1", "n2", "n3"]  # with the small ones
+    assert data == table(pictures).facts()
 
 
 def test_one_row_learns_what_two_rows_say(glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path) -> None:

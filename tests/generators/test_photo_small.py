@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,10 +15,11 @@ from benchmarks.photo_tasks import of_noise
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import DataError
 from onesdaug.generators.pocket.networks import Denoiser, resize_places, telling
+from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, fill
 from onesdaug.generators.pocket.photo_training import PhotoTraining
 from onesdaug.generators.pocket.smoke import PHOTO_SMOKE
 from onesdaug.generators.pocket.train_photo_denoiser import PhotoDenoiserStage
-from tests.generators.photos import CPU, table, train
+from tests.generators.photos import CPU, part, table, train
 
 
 def test_pictures_with_classes_are_drawn_small_too(
@@ -26,6 +28,8 @@ def test_pictures_with_classes_are_drawn_small_too(
     run = train(pictures, tmp_path / "out", until="denoiser-2")
     small = run.table.small
     assert small is not None and small.counts == {"photographs": 0, "data": 4, "also": 3}
+    assert run.table.counts["data"] == 4 and run.table.counts["also"] == 0  # the smallest would only blur it
+    assert run.table.learned() == {**run.table.counts, "also": 3}
     assert small.latents.shape[1:] == (2, 4, 4, 4) and run.table.latents.shape[1:] == (2, 4, 8, 8)
     assert small.sides[[0, -1], 0].tolist() == pytest.approx([32, 32 * 32 / 48]) and small.classes == run.table.classes
     asked: list[tuple[int, ...]] = []
@@ -39,6 +43,50 @@ def test_pictures_with_classes_are_drawn_small_too(
     stage.network = seen
     stage.loss(0)
     assert asked == [(8, 4, 8, 8), (8, 4, 4, 4)]
+
+
+class Means(torch.nn.Module):
+    """In the place of an autoencoder: mean colours of 8×8 places, whatever the size; counts how often it looks."""
+
+    looks = 0
+
+    def encode(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.adaptive_avg_pool2d(x, 8)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        self.looks += len(x)
+        return x.mean((2, 3)), self.encode(x).flatten(2).transpose(1, 2)
+
+
+def test_a_picture_is_looked_at_once_for_both_sizes(pictures: list[tuple[str, Dataset]]) -> None:
+    torch.manual_seed(0)
+    means, small = Means(), PhotoTable(32, 4, CPU, kinds=KINDS[1:], relative=True)
+    large = fill(pictures, (means, means), PhotoTable(64, 4, CPU), small, chunk=3)  # type: ignore[arg-type]
+    assert large.small is small and means.looks == 4 * len(large.latents)
+    rows = large.labels >= 0
+    for name in ("whole", "local", "labels"):
+        assert torch.equal(getattr(large, name)[rows], getattr(small, name)), name
+    assert torch.allclose(large.latents[rows], small.latents, atol=0.05)  # of the same crops
+    assert torch.allclose(large.sides[rows] / 48, small.sides / 32)
+
+
+def test_one_of_two_crops_is_whole_and_both_are_mirrored_or_neither() -> None:
+    ramps = np.tile(np.linspace(0, 255, 48).astype(np.uint8)[:, None], (16, 48, 1, 3))  # brighter to the right
+    torch.manual_seed(0)
+    data, means = replace(part(range(16), 48, ["n1"] * 16), images=ramps), Means()
+    made = fill([("data", data)], (means, means), PhotoTable(64, 4, CPU))  # type: ignore[arg-type]
+    maps = (made.latents.float(), made.local.float().mT.unflatten(-1, (8, 8)))
+    drawn, seen = (x[..., -1].mean((2, 3)) - x[..., 0].mean((2, 3)) for x in maps)
+    assert torch.equal(drawn.sign(), seen.sign()) and 0 < int((seen < 0).sum()) < seen.numel()
+    for whole, cut in ((drawn[:, ::2], drawn[:, 1::2]), (seen[:, 1::2], seen[:, ::2])):
+        assert whole.abs().std() < 1e-3 and cut.abs().std() > 0.02 and cut.abs().max() < whole.abs().max()
+
+
+def test_without_a_small_table_all_pictures_are_in_the_large_one(
+    glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path
+) -> None:
+    run = PhotoTraining(replace(PHOTO_SMOKE, small=0), [], tmp_path / "out", pictures=lambda: pictures)
+    assert run.table.small is None and (run.table.counts["data"], run.table.counts["also"]) == (4, 3)
 
 
 def test_without_classes_there_are_none(glance: None, pictures: list[tuple[str, Dataset]], tmp_path: Path) -> None:

@@ -2,7 +2,8 @@
 
 Pictures come part by part, as they arrive, and are forgotten when they are encoded. Of each, `views` pairs of crops
 are kept: one to be drawn and one to be looked at. Both are mirrored or neither is, and one of the two is the whole
-picture, because that is what is looked at when views are made, while what is drawn has been tweaked.
+picture, because that is what is looked at when views are made, while what is drawn has been tweaked. Where a picture
+is drawn in two sizes, the crops are the same, and the larger one is looked at.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.errors import DataError
 from onesdaug.generators.pocket.condition import measure
 from onesdaug.generators.pocket.networks import Autoencoder, Tokens
-from onesdaug.generators.pocket.photographs import is_held_out
+from onesdaug.generators.pocket.photographs import floats, is_held_out
 from onesdaug.training.stage import mixed_precision
 
 KINDS = ("photographs", "data", "also")  # without classes; labelled; labelled and smaller
@@ -90,8 +91,14 @@ class PhotoTable:
         self.starts = torch.searchsorted(labels[self.order], every)
         self.sizes = torch.bincount(labels + 1, minlength=len(self.classes) + 1)[1:]
 
+    def learned(self) -> dict[str, int]:
+        """How many pictures of each kind there are, here or in the small table."""
+        tables = [self, self.small] if self.small else [self]
+        return {kind: max(table.counts[kind] for table in tables) for kind in KINDS}
+
     def facts(self) -> dict[str, Any]:
-        return {"images": self.images, "fingerprint": self.fingerprint, "classes": sorted(self.classes)}
+        images = sum(self.learned().values())
+        return {"images": images, "fingerprint": self.fingerprint, "classes": sorted(self.classes)}
 
     def pick(self, batch: int, shares: tuple[float, ...]) -> Tensor:
         """Random rows, so many of each kind that is there."""
@@ -170,11 +177,12 @@ def fill(
     """Encode pictures while the next ones are read, for each table that takes their kind; gives back the first."""
     tables, pictures = [table, small] if small else [table], Pictures(parts, chunk, held_of)
     for kind, held, images, labels in prefetched(pictures):
-        images, labels = images.to(table.device), labels.to(table.device)
-        for taker in (one for one in tables if kind in one.kinds):
-            pairs = [_pair(networks, images, view, taker.size) for view in range(table.views)]
-            columns = (torch.stack(column, dim=1) for column in zip(*pairs, strict=True))
-            taker.take(HELD if held else kind, *columns, labels)
+        takers = [one for one in tables if kind in one.kinds]
+        x, labels = floats(images.to(table.device)), labels.to(table.device)
+        pairs = [_pair(networks, x, view, [one.size for one in takers]) for view in range(table.views)]
+        whole, local, sides, *latents = (torch.stack(column, dim=1) for column in zip(*pairs, strict=True))
+        for taker, z in zip(takers, latents, strict=True):
+            taker.take(HELD if held else kind, z, whole, local, sides, labels)
     for one in tables:
         one.close(pictures.classes, pictures.fingerprint)
     if not table.images:
@@ -183,16 +191,17 @@ def fill(
     return table
 
 
-def _pair(networks: Networks, images: Tensor, view: int, size: int) -> tuple[Tensor, ...]:
-    """What is drawn is whole in even views, what is looked at in odd ones: latents, features and sides."""
+def _pair(networks: Networks, x: Tensor, view: int, sizes: Sequence[int]) -> list[Tensor]:
+    """What is drawn is whole in even views, what is looked at in odd ones: features, sides, latents of each size."""
     autoencoder, condition = networks
-    mirrored = torch.rand(len(images), device=images.device) < 0.5
-    drawn, share = crops(images, size, 1.0 if view % 2 == 0 else SMALLEST, mirrored)
-    looked_at, _ = crops(images, size, 1.0 if view % 2 else 0.7, mirrored)
-    with mixed_precision(images.device):
-        z = autoencoder.encode(drawn)
-        whole, local = measure(condition, looked_at)
-    return z.half(), whole.half(), local.half(), images.shape[1] * share.sqrt()
+    mirrored = torch.rand(len(x), device=x.device) < 0.5
+    drawn, share = _windows(1.0 if view % 2 == 0 else SMALLEST, mirrored)
+    looked_at, _ = _windows(1.0 if view % 2 else 0.7, mirrored)
+    seen, targets = _cut(x, looked_at, max(sizes)), [_cut(x, drawn, size) for size in sizes]
+    with mixed_precision(x.device):
+        whole, local = measure(condition, seen)
+        latents = [autoencoder.encode(target) for target in targets]
+    return [whole.half(), local.half(), x.shape[-1] * share.sqrt(), *(z.half() for z in latents)]
 
 
 def _column(chunks: list[list[Tensor]], number: int) -> Tensor:
@@ -208,15 +217,25 @@ def _column(chunks: list[list[Tensor]], number: int) -> Tensor:
 def crops(images: Tensor, size: int, smallest: float, mirrored: Tensor) -> tuple[Tensor, Tensor]:
     """A random part of each of (N, H, W, 3) uint8, of at least this share of its area, as a square in [0, 1].
 
-    Returns the shares, too. Enlarged as `Augmenter` enlarges.
+    Returns the shares, too.
     """
-    n, device = len(images), images.device
+    windows, share = _windows(smallest, mirrored)
+    return _cut(floats(images), windows, size), share
+
+
+def _windows(smallest: float, mirrored: Tensor) -> tuple[Tensor, Tensor]:
+    """Where parts lie, for each picture at random, as affine maps (N, 2, 3); their shares of the area."""
+    n, device = len(mirrored), mirrored.device
     share = torch.empty(n, device=device).uniform_(smallest, 1.0)
     side = share.sqrt()
     theta = torch.zeros(n, 2, 3, device=device)
     theta[:, 0, 0], theta[:, 1, 1] = torch.where(mirrored, -side, side), side
     theta[:, :, 2] = torch.empty(n, 2, device=device).uniform_(-1, 1) * (1 - side)[:, None]
-    grid = F.affine_grid(theta, [n, 3, size, size], align_corners=False)
-    x = images.permute(0, 3, 1, 2).float().div_(255)
+    return theta, share
+
+
+def _cut(x: Tensor, windows: Tensor, size: int) -> Tensor:
+    """These parts of pictures as squares. Enlarged as `Augmenter` enlarges."""
+    grid = F.affine_grid(windows, [len(x), 3, size, size], align_corners=False)
     x = F.grid_sample(x, grid, mode="bicubic", padding_mode="reflection", align_corners=False).clamp_(0, 1)
-    return x.contiguous(memory_format=torch.channels_last), share
+    return x.contiguous(memory_format=torch.channels_last)

@@ -99,16 +99,16 @@ class PhotoTraining(StagedRun):
         self.autoencoder.to(self.device, memory_format=torch.channels_last).eval().requires_grad_(False)  # type: ignore[call-overload]
         with self.seeded("table"):
             made = self._encoded(self.pictures() if self.pictures else [("photographs", part) for part in self.parts])
-        counts = ", ".join(f"{count:,} {kind}" for kind, count in made.counts.items() if count)
+        counts = ", ".join(f"{count:,} {kind}" for kind, count in made.learned().items() if count)
         log.info(f"{counts}; {len(made.classes)} classes; encoded in {time.monotonic() - began:.0f} s")
         return made
 
     def _encoded(self, parts: Source) -> PhotoTable:
-        """As large as they are drawn; where wanted those with classes small, too."""
+        """As large as they are drawn; where wanted those with classes small, too, and the smallest only so."""
         networks, common = (self.autoencoder, self.encoder), (self.recipe.views, self.device)
         if not self.recipe.small:
             return fill(parts, networks, PhotoTable(self.recipe.network.size, *common))
-        large = PhotoTable(self.recipe.network.size, *common)
+        large = PhotoTable(self.recipe.network.size, *common, kinds=KINDS[:2])
         return fill(parts, networks, large, PhotoTable(self.recipe.small, *common, kinds=KINDS[1:], relative=True))
 
     def until(self, last: str) -> tuple[str, ...]:
