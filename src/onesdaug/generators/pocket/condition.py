@@ -7,6 +7,7 @@ has. All map x (B, 3, S, S) in [0, 1] to a global feature (B, g) and local ones 
 
 from __future__ import annotations
 
+import copy
 import math
 from typing import Any
 
@@ -108,6 +109,11 @@ def build_condition(
 
 def feature_size(name: str, widths: tuple[int, int, int, int] = WIDTHS) -> int:
     return widths[-1] if name == "slim-res12" else 1280
+
+
+def to_look_with(condition: nn.Module, device: torch.device) -> nn.Module:
+    """A frozen encoder, for many pictures: on a GPU a copy in half precision, or every call would cast its layers."""
+    return copy.deepcopy(condition).half() if device.type == "cuda" else condition
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from onesdaug.common.prefetch import prefetched
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import DataError
-from onesdaug.generators.pocket.condition import measure
+from onesdaug.generators.pocket.condition import measure, to_look_with
 from onesdaug.generators.pocket.networks import Autoencoder, Tokens
 from onesdaug.generators.pocket.photographs import floats, is_held_out
 from onesdaug.training.stage import mixed_precision
@@ -176,6 +176,7 @@ def fill(
 ) -> PhotoTable:  # fmt: skip
     """Encode pictures while the next ones are read, for each table that takes their kind; gives back the first."""
     tables, pictures = [table, small] if small else [table], Pictures(parts, chunk, held_of)
+    networks = networks[0], to_look_with(networks[1], table.device)
     for kind, held, images, labels in prefetched(pictures):
         takers = [one for one in tables if kind in one.kinds]
         x, labels = floats(images.to(table.device)), labels.to(table.device)
@@ -197,9 +198,9 @@ def _pair(networks: Networks, x: Tensor, view: int, sizes: Sequence[int]) -> lis
     mirrored = torch.rand(len(x), device=x.device) < 0.5
     drawn, share = _windows(1.0 if view % 2 == 0 else SMALLEST, mirrored)
     looked_at, _ = _windows(1.0 if view % 2 else 0.7, mirrored)
-    seen, targets = _cut(x, looked_at, max(sizes)), [_cut(x, drawn, size) for size in sizes]
+    whole, local = measure(condition, _cut(x, looked_at, max(sizes)))
+    targets = [_cut(x, drawn, size) for size in sizes]
     with mixed_precision(x.device):
-        whole, local = measure(condition, seen)
         latents = [autoencoder.encode(target) for target in targets]
     return [whole.half(), local.half(), x.shape[-1] * share.sqrt(), *(z.half() for z in latents)]
 
