@@ -52,7 +52,7 @@ def _wait(torch: Any) -> None:
         torch.cuda.synchronize()
 
 
-def end_probe(work: Path, what: str, patience: float = 45.0) -> None:
+def end_probe(work: Path, what: str, patience: float = 60.0) -> None:
     """Wait a little for what is being compiled in the background, then end it: the machine is needed."""
     end = time.monotonic() + patience
     for number in sorted(work.glob(f"probe-{what}*.pid")):

@@ -161,17 +161,17 @@ class PhotoRecipe:
     # learned from four times as many.
     small: int = 128
     denoiser: PhotoDenoiserConfig = PhotoDenoiserConfig(
-        steps=5_000, batch=256, lr=8e-4, ema=0.9995, weight_decay=0.01, seconds=780, eval_every=15, small_batch=1024,
+        steps=5_000, batch=320, lr=8e-4, ema=0.999, weight_decay=0.01, seconds=780, eval_every=15, small_batch=768,
         late=True,
     )  # fmt: skip
     # the sizes of their batches are those of the pieces: what was compiled for these serves them too
     polish: PolishConfig = PolishConfig(
-        steps=2_000, batch=256, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=330, eval_every=5, warmup_epochs=1.0,
-        decays=True, small_batch=1024, late=True, perceptual_rows=256,
+        steps=2_000, batch=320, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=330, eval_every=5, warmup_epochs=1.0,
+        decays=True, small_batch=768, late=True, perceptual_rows=256,
     )  # fmt: skip
     guidance: PhotoDenoiserConfig = PhotoDenoiserConfig(
-        steps=1_500, batch=256, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=330, eval_every=5, warmup_epochs=1.0,
-        dropped=0.05, decays=True, guidance=16.0, small_batch=1024, late=True,
+        steps=1_500, batch=320, lr=2e-4, ema=0.998, weight_decay=0.01, seconds=330, eval_every=5, warmup_epochs=1.0,
+        dropped=0.05, decays=True, guidance=16.0, small_batch=768, late=True,
     )  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
