@@ -54,6 +54,8 @@ def on_path(work: Path | None) -> None:
     sys.path[:0] = [str(root / "src"), str(root)]
     if work is not None:
         sys.path.append(str(work / "site"))
+        if (work / "commit.txt").is_file():
+            os.environ.setdefault("ONESDAUG_COMMIT", (work / "commit.txt").read_text())
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(work / "inductor"))
 
 
@@ -242,7 +244,9 @@ def main() -> int:
     parser.add_argument("--coco", type=Path)
     parser.add_argument("--tiny", type=Path)
     parser.add_argument("--shards", type=int, help="prepare: only so many of the zip files of --coco")
-    parser.add_argument("--state", type=Path, help="prepare: finished stages from an earlier machine")
+    parser.add_argument(
+        "--state", type=Path, help="prepare: finished stages from an earlier machine, or what was written"
+    )
     parser.add_argument("--carry", type=Path, default=HERE / "carry")
     parser.add_argument("--work", type=Path, default=Path.home() / "photo-work")
     parser.add_argument("--probe", nargs="+", metavar="STAGE", help="take: also compile these in the background")

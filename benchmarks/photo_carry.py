@@ -23,6 +23,8 @@ JUDGES, JUDGED = ("mini-protonet-convnet", "mini-protonet-res12"), 60  # of pock
 
 def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Path | None, shards: int | None) -> None:
     """NAME-00: code, packages, what is measured with, the autoencoder; then other networks; then a zip or so each."""
+    from onesdaug.common.provenance import commit  # late: where parcels are taken, there is no onesdaug yet
+
     for old in carry.glob(f"{name}-[0-9][0-9]"):
         shutil.rmtree(old)
     first = carry / f"{name}-00"
@@ -31,12 +33,15 @@ def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Pa
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "weights", "results", "plans")
         shutil.copytree(HERE / part, first / "repo" / part, ignore=ignored)
     shutil.copyfile(HERE / "pyproject.toml", first / "repo" / "pyproject.toml")
+    (first / "commit.txt").write_text(commit())
     mini = Path(os.environ["ONESDAUG_DATA"]) / "miniimagenet"
     photographs, small = (sorted(folder.glob("*.zip")) if folder else [] for folder in (coco, tiny))
     if name == "photo":
         _held_out(photographs, first / "data" / "coco" / "held-out.zip")
     else:
         _judges(mini / "val.zip", first / "judge")
+    if state and (state / "card.json").is_file():
+        state = stages_of(state, carry / f"{name}.state")
     parcels = _state(state, first / f"{name}.state") if state else []
     if name == "photo":  # what pocket looks through judges the polish
         embedded = "src/onesdaug/weights/pocket"
@@ -54,6 +59,19 @@ def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Pa
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
     _show(sorted(carry.glob(f"{name}-[0-9][0-9]")))
+
+
+def stages_of(written: Path, state: Path) -> Path:
+    """What a generator that was written holds, as stages: its training goes on with a further piece."""
+    from onesdaug.encoders.checkpoint import load_checkpoint, part, save_checkpoint
+    from onesdaug.generators.pocket.recipe import PHOTO_STAGES, piece
+
+    tensors, card = load_checkpoint(written)
+    last = max((name for name in card["stages"] if piece(name)), key=PHOTO_STAGES.index)
+    drawing = {name: value for name, value in tensors.items() if name.startswith(("denoiser.", "tokens."))}
+    for stage, values in (("decoder", part(tensors, "autoencoder")), (last, drawing)):
+        save_checkpoint(state / stage, values, {"kind": "stage", "stage": card["stages"][stage]}, half=True)
+    return state
 
 
 def _fitted(files: Sequence[tuple[str, Path]]) -> list[list[tuple[str, Path]]]:

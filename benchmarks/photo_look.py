@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import shlex
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from torch import Tensor
 from benchmarks.pocket_judge import Judge, said
 from onesdaug.augment.config import AugmentConfig, preset
 from onesdaug.augment.operator import Augmenter
+from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.pixels import to_pil
 from onesdaug.encoders.checkpoint import save_checkpoint
@@ -146,19 +149,22 @@ def settings_to_try(small: int) -> Iterator[tuple[int | None, AugmentConfig]]:
 @torch.no_grad()
 def sweep(look: Look, model: Any, path: Path, end: float, log: Any, k: int = 2) -> None:
     """What classifiers gain on validation classes from views of many settings, until time is up."""
-    judge, rows = look.judge, []
+    task, judge, rows = look.task, look.judge, []
     assert judge is not None
-    for side, config in settings_to_try(look.task.recipe.small):
+    record = {
+        "command": shlex.join(["python", "benchmarks/h200_photo.py", *sys.argv[1:]]), "commit": commit(),
+        "machine": describe_machine(task.device), "stage": look.stage, "data": judge.fingerprint,
+        "images": len(judge.x), "episodes": judge.tasks[0].episodes, "k": k, "rows": rows,
+    }  # fmt: skip
+    for side, config in settings_to_try(task.recipe.small):
         if time.monotonic() > end:
             break
-        began = time.monotonic()
-        with torch.autocast(look.task.device.type, dtype=torch.bfloat16, enabled=look.task.device.type == "cuda"):
+        with torch.autocast(task.device.type, dtype=torch.bfloat16, enabled=task.device.type == "cuda"):
             gains = judge.gains(look.views(model, config, judge.x, side, k))
-        seconds = round(time.monotonic() - began, 2)
         chosen = {name: getattr(config, name) for name in ("mode", "noise_level", "guidance", "steps")}
-        rows.append({"side": side or look.task.recipe.network.size, **chosen, "k": k, "gains": gains})
-        log(f"{rows[-1]} ({seconds} s)")
-        path.write_text(json.dumps({"images": len(judge.x), "episodes": 600, "rows": rows}, indent=1) + "\n")
+        rows.append({"side": side or task.recipe.network.size, **chosen, "gains": gains})
+        log(f"{rows[-1]}")
+        path.write_text(json.dumps(record, indent=1) + "\n")
 
 
 def _save(rows: list[Tensor], path: Path) -> None:

@@ -44,7 +44,7 @@ class Judge:
     def __init__(
         self, data: Dataset, folders: Sequence[Path], device: torch.device, episodes: int = 600, query: int = 15
     ) -> None:
-        self.device = device
+        self.device, self.fingerprint = device, data.fingerprint
         self.x = floats(torch.tensor(data.images)).contiguous().to(device)
         self.labels = torch.tensor(data.labels)
         self.tasks = [Task(5, shot, query, episodes, seed=0) for shot in SHOTS]

@@ -138,12 +138,14 @@ class DenoiserStage(PocketStage):
 def drawn_alike(autoencoder: Autoencoder, made: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
     """The pictures of two batches of latents, both cut and mirrored alike, by chance: noise which fools an encoder at
     one place does not pay."""
-    pictures = autoencoder.decode(torch.cat([made, real]))
-    side = pictures.shape[-1]
+    with torch.no_grad():
+        want = autoencoder.decode(real)
+    got = autoencoder.decode(made)
+    side = got.shape[-1]
     left, top = (int(i) for i in torch.randint(side // 12 + 1, (2,)))  # on the host: nothing waits
-    size = side - side // 12
-    pictures = pictures[..., top : top + size, left : left + size]
-    got, want = (pictures.flip(-1) if torch.rand(()) < 0.5 else pictures).chunk(2)
+    size, mirrored = side - side // 12, bool(torch.rand(()) < 0.5)
+    got, want = (x[..., top : top + size, left : left + size] for x in (got, want))
+    got, want = (x.flip(-1) if mirrored else x for x in (got, want))
     return got, want
 
 
