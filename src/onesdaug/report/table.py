@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 _DASH = "–"
-_KNOWN = ("pocket", "pocket-imagenet", "sd15", "photo")  # each has one colour on every page
+_KNOWN = ("pocket", "pocket-imagenet", "sd15", "photo", "photo-128")  # each has one colour on every page
 _COLOURS = 6  # of style.css; what is not known shares those that are left
 
 

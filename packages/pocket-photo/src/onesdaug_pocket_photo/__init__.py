@@ -1,10 +1,9 @@
-"""The photo generator; `onesdaug` finds it through this package's entry point."""
+"""The photo generators; `onesdaug` finds them through this package's entry points."""
 
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from onesdaug.errors import WeightsMissing
 from onesdaug.generators.pocket import Photo, Pocket
 
 
@@ -13,11 +12,10 @@ class PocketPhoto(Photo):
 
     weights = Path(str(files(__package__))) / "weights"
 
+
+class PocketPhoto128(PocketPhoto):
+    """The same networks with 128 pixels, from which they learned classes: for accuracy, at a quarter of the cost."""
+
     @classmethod
-    def from_pretrained(cls, source: str | Path = "photo", **options: Any) -> Pocket:
-        if not (cls.weights / "card.json").is_file():
-            raise WeightsMissing(
-                "the weights of photo are not released yet: this package has none. Train your own with "
-                "`onesdaug generator train --recipe photo`, and give its folder instead of the name"
-            )
-        return super().from_pretrained(source, **options)
+    def from_pretrained(cls, source: str | Path = "photo-128", *, side: int | None = 128, **options: Any) -> Pocket:
+        return super().from_pretrained(source, side=side, **options)
