@@ -1,10 +1,11 @@
 """Train a generator on a lent GPU machine that keeps nothing, in pieces that are carried home: photo, or pocket-2.
 
-Here (ONESDAUG_DATA set; --coco and --tiny are folders of zip files; ENDED is what `watch` brought home):
+Here (ONESDAUG_DATA set; --coco and --tiny are what photo_data.py made; ENDED is what `watch` brought home):
 
     python benchmarks/h200_photo.py prepare --coco FOLDER --tiny FOLDER [--state ENDED/photo.state]   carry/photo-00, …
 
-There, every call with one of these folders (each fits beside the checkout), the first of them first:
+There, every call with one of these folders (each fits beside the checkout), the first of them first. The machine is
+given back after half a minute without a call: write all calls down before the first, and make them one after another.
 
     python3 benchmarks/h200_photo.py take carry/photo-00 [--probe STAGE …]   code and packages; compiles meanwhile
     python3 benchmarks/h200_photo.py take carry/photo-01                     and so on; decodes in the background
