@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
+import subprocess
+import sys
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -99,3 +101,11 @@ def test_a_broken_plug_in_harms_no_other(
     with caplog.at_level(logging.WARNING, "onesdaug"):
         assert find_generator(tmp_path) is Pocket
     assert "generator 'broken' of the package ? (no_such_module:Thing) cannot be loaded" in caplog.text
+
+
+def test_a_generator_is_loaded_without_torchs_compiler() -> None:
+    """A second of every start."""
+    code = "import sys; from onesdaug import Augmenter; Augmenter.from_pretrained('pocket', device='cpu'); "
+    code += "print([name for name in sys.modules if name.startswith('torch._dynamo')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

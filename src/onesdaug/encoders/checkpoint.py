@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import torch
 from pydantic import BaseModel
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from onesdaug.common.files import whole_folder
 from onesdaug.common.reading import parse_json, read_bytes, read_tensors
@@ -140,13 +141,24 @@ def by_card(folder: Path | str) -> Iterator[None]:
         raise DataError(f"{folder} is damaged: its weights or settings do not fit ({reason})") from error
 
 
+class _Undrawn(TorchFunctionMode):
+    """Weights are not drawn at random: to do so without memory, torch loads its compiler, which takes a second."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        drawn = func in (torch.Tensor.normal_, torch.Tensor.uniform_)
+        if drawn or getattr(func, "__module__", "") == nn.init.__name__:
+            return kwargs["tensor"] if "tensor" in kwargs else args[0]
+        return func(*args, **kwargs)
+
+
 def restored(build: Callable[[], M], tensors: Mapping[str, Tensor], folder: Path | str) -> M:
     """The module with these weights of a checkpoint; DataError where they do not fit it.
 
     Sizes are compared before memory is asked for: a damaged card may claim any.
     """
     with by_card(folder):
-        with torch.device("meta"):
+        with torch.device("meta"), _Undrawn():
             claimed = _shapes(build().state_dict())
         if wrong := sorted(dict(claimed.items() ^ _shapes(tensors).items())):
             raise DataError(f"{folder} is damaged: {wrong[0]} and {len(wrong) - 1} more are not as its card says")

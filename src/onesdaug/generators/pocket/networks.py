@@ -17,6 +17,10 @@ from torch import Tensor, nn
 from onesdaug.generators.pocket.config import PocketConfig as PocketConfig
 
 
+def small_numbers(*shape: int) -> nn.Parameter:
+    return nn.Parameter(nn.init.normal_(torch.empty(shape), std=0.02))
+
+
 class Norm(nn.GroupNorm):
     """Group normalisation in the precision of its input: autocast's float32 would double the memory traffic."""
 
@@ -182,7 +186,7 @@ class Denoiser(nn.Module):
         self.enter = nn.Conv2d(config.channels, w, 3, padding=1)
         self.down1, self.down2 = ResBlock(w, w, d), ResBlock(w, w, d)
         self.shrink = nn.Conv2d(w, d, 3, stride=2, padding=1)
-        self.place = nn.Parameter(torch.randn(places, d) * 0.02)
+        self.place = small_numbers(places, d)
         self.blocks = nn.ModuleList(Block(d, config.heads) for _ in range(config.depth))
         self.skips = nn.ModuleList(nn.Linear(2 * d, d) for _ in range(config.depth // 2))
         self.grow = Upsample(d, w)
@@ -245,9 +249,9 @@ class Tokens(nn.Module):
         super().__init__()
         d = config.dim
         self.to_global, self.to_local = nn.Linear(config.global_dim, d), nn.Linear(config.local_dim, d)
-        self.place = nn.Parameter(torch.randn(config.local, d) * 0.02)
-        self.modes = nn.Parameter(torch.randn(2, d) * 0.02)
-        self.null = nn.Parameter(torch.randn(1 + config.local, d) * 0.02)
+        self.place = small_numbers(config.local, d)
+        self.modes = small_numbers(2, d)
+        self.null = small_numbers(1 + config.local, d)
         for name, size in (("g", config.global_dim), ("l", config.local_dim)):  # of the base classes' features
             self.register_buffer(f"mean_{name}", torch.zeros(size))
             self.register_buffer(f"std_{name}", torch.ones(size))
