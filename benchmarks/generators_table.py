@@ -226,7 +226,10 @@ def _faithful(column: Column, what: str) -> str | None:
     rows = {row["tweak"]: row[what] for row in found["points"] if row["model"] == column.name}
     if any(rows.get(tweak) is None for tweak in (True, False)):
         return None
-    with_it, without = (f"{rows[tweak]['mean']:.2f} ± {rows[tweak]['ci95']:.2f}" for tweak in (True, False))
+    digits = 3 if what == "diversity" else 2
+    with_it, without = (
+        " ± ".join(f"{rows[tweak][part]:.{digits}f}" for part in ("mean", "ci95")) for tweak in (True, False)
+    )
     return f"{with_it}<br>no tweak: {without}"
 
 

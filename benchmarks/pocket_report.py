@@ -110,7 +110,7 @@ def speed_table(cpu: dict[str, Any], gpu: list[dict[str, Any]], device: str) -> 
     threads = cpu["machine"]["threads"]
     lines = ["| where | what | |", "|---|---|---|"]
     for row in cpu["warm"]:
-        what = f"`{row['preset']}`, K = 4, warm"
+        what = f"`{row['model']}`, preset `{row['preset']}`, K = 4, warm"
         lines.append(f"| CPU, {threads} threads, float32 | {what} | {row['seconds_per_view']:.2f} s per view |")
     lines.append(f"| CPU | loading the weights | {cpu['load_seconds']:.2f} s |")
     lines.append(f"| CPU | `onesdaug augment photo.png`, cold, to the first view | {cpu['cold_seconds']:.1f} s |")
