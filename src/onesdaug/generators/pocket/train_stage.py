@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from onesdaug.common.progress import log
+from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.encoders.checkpoint import load_checkpoint, save_checkpoint
 from onesdaug.generators.pocket.recipe import EPOCH, StageConfig
 from onesdaug.training.loop import fit
@@ -102,7 +103,7 @@ class StagedRun:
         made = {
             "steps": stage.steps, "batch": batch, "seconds": round(progress.seconds, 1),
             "images_per_second": round(loop.steps_per_second * batch), "history": progress.history[-1:],
-            **stage.facts(), **(facts or {}),
+            "commit": commit(), "machine": describe_machine(self.device), **stage.facts(), **(facts or {}),
         }  # fmt: skip
         save_checkpoint(done, module.state_dict(), {"kind": "stage", "stage": made}, half=True)
         loop.state.unlink(missing_ok=True)
