@@ -127,7 +127,9 @@ def test_info_of_the_other_generator() -> None:
 
 def test_errors_of_info_are_for_people(trained: tuple[Path, Result], tmp_path: Path) -> None:
     missing = error_of(generator("info", tmp_path / "nowhere"))
-    assert isinstance(missing, WeightsMissing) and "pocket, pocket-imagenet, photo or a folder" in str(missing)
+    assert isinstance(missing, WeightsMissing) and "pocket, pocket-imagenet, photo, photo-128 or a folder" in str(
+        missing
+    )
     shutil.copytree(trained[0], tmp_path / "broken")
     shard = next((tmp_path / "broken").glob("*.safetensors"))
     content = bytearray(shard.read_bytes())
