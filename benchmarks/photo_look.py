@@ -136,8 +136,8 @@ def settings_to_try(small: int) -> Iterator[tuple[int | None, AugmentConfig]]:
         yield small, preset("photo-accuracy", noise_level=level, guidance=scale)
     for scale in (4.0, 16.0):
         yield None, preset("photo-accuracy", guidance=scale)
-    for level, scale, steps in itertools.product((0.95, 0.85), (4.0, 8.0, 16.0), (12,)):
-        yield small, preset("photo-accuracy", noise_level=level, guidance=scale, steps=steps)
+    for level, scale in itertools.product((0.95, 0.85), (4.0, 8.0, 16.0)):
+        yield small, preset("photo-accuracy", noise_level=level, guidance=scale, steps=12)
     for scale, steps in itertools.product((4.0, 8.0, 16.0), (2, 4)):
         yield small, preset("photo-accuracy", guidance=scale, steps=steps)
     for level, scale in itertools.product((0.95, 0.7), (4.0, 8.0)):
