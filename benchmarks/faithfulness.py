@@ -203,7 +203,7 @@ def draw(record: Mapping[str, Any], path: Path) -> None:
 
 
 def measure(args: argparse.Namespace) -> dict[str, Any]:
-    began = time.monotonic()
+    began, at = time.monotonic(), commit()  # now: others may be made while this runs
     whole = load_split("miniimagenet", "val", cache=args.cache / "images")
     part = sample(whole, args.per_class, np.random.default_rng(0))
     encoder = open_encoder(args.encoder, args.device, args.precision)
@@ -222,7 +222,7 @@ def measure(args: argparse.Namespace) -> dict[str, Any]:
     return {
         "what": f"{args.k} views each of {len(part)} images of miniImageNet's validation classes; means over images",
         "command": shlex.join(["python", "benchmarks/faithfulness.py", *sys.argv[1:]]),
-        "commit": commit(),
+        "commit": at,
         "machine": describe_machine(torch.device(args.device)),
         "data": {"fingerprint": whole.fingerprint, "part": part.fingerprint, "per_class": args.per_class},
         "encoder": {"name": Path(args.encoder).name, "fingerprint": encoder.fingerprint},

@@ -31,7 +31,7 @@ OUT = ROOT / "benchmarks" / "results" / "pocket-speed.json"
 SETTINGS = (
     ("pocket", "pocket"), ("pocket", "pocket-fast"), ("pocket", "pocket-faithful"),
     ("pocket-imagenet", "pocket-faithful"), ("pocket-imagenet", "pocket-imagenet"),
-    ("photo", "photo"), ("photo", "photo-accuracy"),
+    ("photo", "photo"), ("photo", "photo-accuracy"), ("photo-128", "photo-accuracy"),
 )  # fmt: skip
 
 
