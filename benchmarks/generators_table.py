@@ -278,8 +278,8 @@ def readme_rows() -> str:
         f"`pip install ./packages/pocket-imagenet`, {OURS[1].megabytes} |",
         "| `photo` | 256 pixels, trained on photographs of COCO too, conditioned through EfficientNet-Lite2, which "
         f"has seen all of ImageNet | {photo} |",
-        "| `photo-128` | the same networks drawing 128 pixels: for accuracy with small pictures, a quarter of the "
-        "cost | with `photo` |",
+        "| `photo-128` | the same networks drawing 128 pixels: for accuracy with small pictures, in about a "
+        "quarter of the time | with `photo` |",
         "| `sd15`, a hub id, a folder | Stable Diffusion 1.5 with IP-Adapter, the paper's generator | "
         f"{SD_SIZE}, never fetched behind your back: you get the command |",
         "| `shape` | the shape tweak alone | none |",

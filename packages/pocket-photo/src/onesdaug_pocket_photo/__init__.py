@@ -14,7 +14,7 @@ class PocketPhoto(Photo):
 
 
 class PocketPhoto128(PocketPhoto):
-    """The same networks with 128 pixels, from which they learned classes: for accuracy, at a quarter of the cost."""
+    """The same networks with 128 pixels, from which they learned classes: for accuracy, in a quarter of the time."""
 
     @classmethod
     def from_pretrained(cls, source: str | Path = "photo-128", *, side: int | None = 128, **options: Any) -> Pocket:
