@@ -175,9 +175,11 @@ def train(args: argparse.Namespace, end: float, log: Any) -> None:
             if new and kind == "autoencoder":
                 judge = judge_of(args.work, args.smoke)
                 autoencoder_sheet(task, args.work / f"sheet-{name}.jpg", log, judge)
-    if args.sweep:
-        look = watching(args, task, args.until[-1])
-        sweep(look, task.denoiser, args.work / "sweep.json", time.monotonic() + args.sweep, log)
+    for number, judged in enumerate(("judge", "judge-cub") if args.sweep else ()):
+        look, judge = watching(args, task, args.until[-1]), judge_of(args.work, args.smoke, judged)
+        if judge is not None:
+            path = args.work / f"{judged.replace('judge', 'sweep')}.json"
+            sweep(look, judge, task.denoiser, path, time.monotonic() + args.sweep / (1 + number), log)
 
 
 def rest(args: argparse.Namespace, task: Any, end: float, name: str) -> None:
@@ -189,7 +191,7 @@ def rest(args: argparse.Namespace, task: Any, end: float, name: str) -> None:
         later = [task.recipe.stage(other).seconds for other in after if other in args.until]
         chosen = args.work / f"rest-{name}.txt"  # a stage that was stopped goes on with the time it had
         if not chosen.is_file():
-            chosen.write_text(f"{max(20.0, end - time.monotonic() - sum(later) - 40 * len(later) - 40):.0f}")
+            chosen.write_text(f"{max(20.0, end - time.monotonic() - sum(later) - 15 * len(later) - 15):.0f}")
         task.recipe = task.recipe.with_seconds({stage: float(chosen.read_text())})
 
 

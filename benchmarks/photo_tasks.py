@@ -103,16 +103,16 @@ def arriving(args: argparse.Namespace, log: Any) -> Iterator[tuple[str, Any]]:
 
 
 @cache
-def judge_of(work: Path, smoke: bool) -> Any:
+def judge_of(work: Path, smoke: bool, folder: str = "judge") -> Any:
     """Classifiers and pictures of validation classes, where they were carried."""
     from benchmarks.pocket_judge import Judge
     from onesdaug.data.decode import load_members
     from onesdaug.data.sources import zip_members
 
-    if not (work / "judge" / "val.zip").is_file():
+    if not (work / folder / "val.zip").is_file():
         return None
-    data = load_members(zip_members([work / "judge" / "val.zip"]), 84, work / "cache")
-    folders = sorted(path.parent for path in (work / "judge").glob("*/card.json"))
+    data = load_members(zip_members([work / folder / "val.zip"]), 84, work / "cache")
+    folders = sorted(path.parent for path in (work / folder).glob("*/card.json"))
     return Judge(data, folders, device_of(), *((20, 2) if smoke else ()))
 
 
