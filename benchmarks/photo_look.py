@@ -157,9 +157,12 @@ def sweep(look: Look, judge: Judge, model: Any, path: Path, end: float, log: Any
         "machine": describe_machine(task.device), "stage": look.stage, "data": judge.fingerprint,
         "images": len(judge.x), "episodes": judge.tasks[0].episodes, "k": k, "rows": rows,
     }  # fmt: skip
+    highest = task.recipe.guidance.guidance if look.stage == "guidance" else float("inf")
     for side, config in settings_to_try(task.recipe.small):
         if time.monotonic() > end:
             break
+        if config.guidance > highest:
+            continue
         with torch.autocast(task.device.type, dtype=torch.bfloat16, enabled=task.device.type == "cuda"):
             gains = judge.gains(look.views(model, config, judge.x, side, k))
         chosen = {name: getattr(config, name) for name in ("mode", "noise_level", "guidance", "steps")}
