@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import readme_table
+from benchmarks.photo_report import photo_card, photo_stages, photo_validation
 from benchmarks.photo_sheet import ALSO, LEARN, LEVELS, PICTURE
 from benchmarks.speed_report import load
 from onesdaug.augment.config import preset
@@ -19,7 +20,6 @@ from onesdaug.augment.solvers import table
 from onesdaug.common.hub import GIGABYTES
 from onesdaug.common.options import IP_REPO
 from onesdaug.generators.pocket import Photo, Pocket
-from onesdaug.generators.pocket.photographs import MEASURED as HELD_OUT
 from onesdaug.generators.schedule import Schedule
 from onesdaug.generators.sd.files import REPO
 from onesdaug.report.records import CONDITION_ALONE, Cell
@@ -45,8 +45,6 @@ PRESETS = {
     "photo": "looking at, with that generator",
     "photo-accuracy": "accuracy, with that generator",
 }
-NAMES = {"protonet-convnet": "ProtoNet-ConvNet", "protonet-res12": "ProtoNet-Res12"}
-PHOTO_COLUMNS = ("side", "mode", "noise_level", "guidance", "steps")
 ACCURACY = (
     ("ProtoNet-ConvNet", "miniimagenet", 1), ("ProtoNet-Res12", "miniimagenet", 1), ("FEAT-Res12", "miniimagenet", 1),
     ("ProtoNet-Res12", "miniimagenet", 5), ("ProtoNet-ConvNet", "cub", 1),
@@ -97,10 +95,16 @@ OURS = (
 
 def tables() -> dict[str, str]:
     """What docs/generators.md says of all of them."""
+    photo = OURS[-1]
     return {
         "generators": side_by_side(), "photo views": picture(ROOT / "docs"), "presets": presets(),
-        "photo card": OURS[-1].known(_photo, f"**Its weights are {UNRELEASED}**, and its presets are first guesses."),
-        "photo validation": photo_validation(),
+        "photo card": photo.known(
+            lambda card: photo_card(card, photo.megabytes),
+            f"**Its weights are {UNRELEASED}**, and its presets are first guesses.",
+        ),
+        "photo stages": photo.known(photo_stages, ""),
+        "photo validation": photo_validation("photo-validation", "miniImageNet"),
+        "photo validation, CUB": photo_validation("photo-validation-cub", "CUB"),
     }  # fmt: skip
 
 
@@ -148,41 +152,6 @@ def presets() -> str:
         steps = len(table(Schedule.scaled_linear(), config.solver, config.steps, config.noise_level, config.noise_map))
         lines.append(f"| `{name}` | {why} | {config.mode} | {config.noise_level} | {config.guidance:g} | {steps} |")
     return "\n".join(lines)
-
-
-def photo_validation() -> str:
-    """Markdown: what classifiers gained on validation classes from each setting that was tried."""
-    if (found := load("photo-validation")) is None:
-        return ""
-    gains = list(found["rows"][0]["gains"])
-    titles = [f"{NAMES[name]}, {shot.removesuffix('shot')}-shot" for name, shot in map(str.split, gains)]
-    lines = [
-        "| pixels | mode | eta | guidance | steps | " + " | ".join(titles) + " |",
-        "|---" * (5 + len(gains)) + "|",
-    ]
-    for row in found["rows"]:
-        cells = [f"{row[key]:g}" if key != "mode" else row[key] for key in PHOTO_COLUMNS]
-        lines.append("| " + " | ".join([*cells, *(f"{row['gains'][name]:+.2f}" for name in gains)]) + " |")
-    told = (
-        f"*Points over no views, K = {found['k']}, half of the weight on the original; {found['images']:,} images of "
-        f"miniImageNet's validation classes ({found['data']}), {found['episodes']} episodes; weights after "
-        f"{found['stage']}; `{found['command']}`, commit {found['commit']}, {found['machine']['device']}.*"
-    )
-    return "\n".join([*lines, "", told])
-
-
-def _photo(card: Mapping[str, Any]) -> str:
-    """What its card tells of how it was made."""
-    stages = card["stages"]
-    pieces = [f"{name} {stage['steps']:,}" for name, stage in stages.items()]
-    guides = "**Polish and guidance are still to be trained**: until then a guided step takes two rows."
-    if "guidance" in stages:
-        guides = f"It guides itself up to a scale of {card['guidance']:g}."
-    return (
-        f"Released weights `{card['weights']}`, {OURS[-1].megabytes}: {card['seconds'] / 60:.0f} minutes of one H200, "
-        f"steps: {', '.join(pieces)}. The autoencoder reaches {stages['decoder']['history'][-1]['psnr']:.1f} dB on "
-        f"{HELD_OUT} photographs of COCO that were held out. {guides}"
-    )
 
 
 def _data(card: Mapping[str, Any]) -> str:

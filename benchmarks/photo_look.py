@@ -87,11 +87,11 @@ class Look:
             rows.append(views)
         if self.judge is not None and self.task.table.small is not None:
             for level, scale in ((1.0, 4.0), (1.0, 10.0), (0.85, 8.0)):
-                config = preset("photo-accuracy", noise_level=level, guidance=scale)
+                config = preset("photo-accuracy", noise_level=level, guidance=scale, steps=8)
                 views = self.views(model, config, self.judge.x, self.task.recipe.small)
                 gains = self.judge.gains(views)
                 found.update({f"class-{level:g}-{scale:g} {what}": gain for what, gain in gains.items()})
-        return [*rows, self.views(model, preset("photo-accuracy", guidance=3.0))[:, 0]], found
+        return [*rows, self.views(model, preset("photo-accuracy", guidance=3.0, steps=8))[:, 0]], found
 
     def views(
         self, model: Any, config: AugmentConfig, x: Tensor | None = None, side: int | None = None, k: int = 1
@@ -133,15 +133,15 @@ class ThumbnailLook(Look):
 def settings_to_try(small: int) -> Iterator[tuple[int | None, AugmentConfig]]:
     """Sides and settings that presets may be chosen from, the likeliest first: time may be up before the last."""
     for scale in (16.0, 8.0, 4.0):
-        yield small, preset("photo-accuracy", guidance=scale)
+        yield small, preset("photo-accuracy", guidance=scale, steps=8)
     for mode, level, scale in itertools.product(("class", "self"), (0.95, 0.85), (16.0, 8.0)):
         yield small, preset("photo-accuracy", noise_level=level, guidance=scale, steps=12, mode=mode)
     for scale in (16.0, 4.0):
-        yield small, preset("photo-accuracy", guidance=scale, mode="self")
+        yield small, preset("photo-accuracy", guidance=scale, steps=8, mode="self")
     for scale, steps in itertools.product((16.0, 8.0), (4, 2)):
         yield small, preset("photo-accuracy", guidance=scale, steps=steps)
     for scale in (16.0, 4.0):
-        yield None, preset("photo-accuracy", guidance=scale)
+        yield None, preset("photo-accuracy", guidance=scale, steps=8)
     for mode, scale in itertools.product(("class", "self"), (16.0, 8.0, 4.0)):
         yield small, preset("photo-accuracy", noise_level=0.7, guidance=scale, steps=12, mode=mode)
     for scale in (8.0, 16.0):
@@ -152,8 +152,9 @@ def settings_to_try(small: int) -> Iterator[tuple[int | None, AugmentConfig]]:
 def sweep(look: Look, judge: Judge, model: Any, path: Path, end: float, log: Any, k: int = 2) -> None:
     """What classifiers gain on validation classes from views of many settings, until time is up."""
     task, rows = look.task, list[dict[str, Any]]()
+    words = [word for word in sys.argv[1:] if word not in ("--work", str(path.parent))]  # no machine's path
     record = {
-        "command": shlex.join(["python", "benchmarks/h200_photo.py", *sys.argv[1:]]), "commit": commit(),
+        "command": shlex.join(["python", "benchmarks/h200_photo.py", *words]), "commit": commit(),
         "machine": describe_machine(task.device), "stage": look.stage, "data": judge.fingerprint,
         "images": len(judge.x), "episodes": judge.tasks[0].episodes, "k": k, "rows": rows,
     }  # fmt: skip

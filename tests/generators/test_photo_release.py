@@ -40,11 +40,9 @@ def test_the_card_says_what_it_has_seen() -> None:
 
 
 @released
-@pytest.mark.xfail(
-    strict=True, reason="polish and guidance are still to be trained: until then a guided step takes two rows"
-)
 def test_a_guided_step_costs_one_forward() -> None:
-    assert load_checkpoint(WEIGHTS)[1]["guidance"] >= preset("photo").guidance
+    most = max(preset(name).guidance for name in ("photo", "photo-accuracy"))
+    assert load_checkpoint(WEIGHTS)[1]["guidance"] >= most > 1
 
 
 @released

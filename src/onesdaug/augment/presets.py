@@ -32,7 +32,7 @@ PRESETS = Registry(
         "pocket-imagenet": {**_POCKET, "noise_level": 1.0, "guidance": 16.0, "steps": 8},
         "pocket-imagenet-fine": {**_POCKET, "noise_level": 0.95, "guidance": 8.0, "steps": 12, "mode": "self"},
         "photo": {**_POCKET, "noise_level": 0.7, "guidance": 3.0, "steps": 16, "mode": "self"},
-        "photo-accuracy": {**_POCKET, "noise_level": 1.0, "guidance": 16.0, "steps": 8},
+        "photo-accuracy": {**_POCKET, "noise_level": 1.0, "guidance": 8.0, "steps": 4},
     },
 )
 FOR_SD = ("paper", "paper-fast", "paper-cheap", "vlm")

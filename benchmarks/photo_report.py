@@ -1,0 +1,81 @@
+"""What is told of photo's training and of its settings, from its card and from stored runs; for docs/generators.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from benchmarks.speed_report import load
+from onesdaug.generators.pocket.photo_training import chain
+from onesdaug.generators.pocket.photographs import MEASURED as HELD_OUT
+from onesdaug.generators.pocket.recipe import PHOTO_STAGES
+
+NAMES = {
+    "protonet-convnet": "ProtoNet-ConvNet", "protonet-res12": "ProtoNet-Res12",
+    "cub-protonet-convnet": "ProtoNet-ConvNet, CUB",
+}  # fmt: skip
+JUDGED = [(name, shot) for name in ("protonet-convnet", "protonet-res12") for shot in (1, 5)]
+PHOTO_COLUMNS = ("side", "mode", "noise_level", "guidance", "steps")
+
+
+def photo_card(card: Mapping[str, Any], size: str) -> str:
+    """What its card tells of how it was made."""
+    stages = card["stages"]
+    pieces = [f"{name} {stages[name]['steps']:,}" for name in in_order(stages)]
+    guides = "**Polish and guidance are still to be trained**: until then a guided step takes two rows."
+    if "guidance" in stages:
+        guides = f"It guides itself, up to a scale of {card['guidance']:g}: a guided step costs one forward."
+    return (
+        f"Released weights `{card['weights']}`, {size}: {card['seconds'] / 60:.0f} minutes of one H200, "
+        f"steps: {', '.join(pieces)}. The autoencoder reaches {stages['decoder']['history'][-1]['psnr']:.1f} dB on "
+        f"{HELD_OUT} photographs of COCO that were held out. {guides}"
+    )
+
+
+def photo_stages(card: Mapping[str, Any]) -> str:
+    """Markdown: what classifiers gained on validation classes at the end of each stage, by the same settings."""
+    stages = [name for name in in_order(card["stages"]) if chain(name) == "denoiser"]
+    last = {name: card["stages"][name]["history"][-1] for name in stages}
+    asked = {key.split()[0] for key in last[stages[0]] if key.startswith("class-")}
+    settings = sorted(asked, key=lambda way: [-float(x) for x in way.split("-")[1:]])
+    lines = [
+        "| after | steps | eta | guidance | "
+        + " | ".join(f"{NAMES[name]}, {shot}-shot" for name, shot in JUDGED)
+        + " |",
+        "|---" * (4 + len(JUDGED)) + "|",
+    ]
+    for name in stages:
+        for way in settings:
+            _, level, scale = way.split("-")
+            gains = " | ".join(f"{last[name][f'{way} {judge} {shot}shot']:+.2f}" for judge, shot in JUDGED)
+            lines.append(f"| {name} | {card['stages'][name]['steps']:,} | {level} | {scale} | {gains} |")
+    told = (
+        "*Points over no views, K = 1, class, 128 pixels, 8 steps, on the images of the next table; two rows a guided "
+        "step up to the polish, one after guidance. From the card.*"
+    )
+    return "\n".join([*lines, "", told])
+
+
+def photo_validation(name: str, data: str) -> str:
+    """Markdown: what classifiers gained on validation classes from each setting that was tried."""
+    if (found := load(name)) is None:
+        return ""
+    gains = list(found["rows"][0]["gains"])
+    titles = [f"{NAMES[name]}, {shot.removesuffix('shot')}-shot" for name, shot in map(str.split, gains)]
+    lines = [
+        "| pixels | mode | eta | guidance | steps | " + " | ".join(titles) + " |",
+        "|---" * (5 + len(gains)) + "|",
+    ]
+    for row in found["rows"]:
+        cells = [f"{row[key]:g}" if key != "mode" else row[key] for key in PHOTO_COLUMNS]
+        lines.append("| " + " | ".join([*cells, *(f"{row['gains'][name]:+.2f}" for name in gains)]) + " |")
+    told = (
+        f"*Points over no views, K = {found['k']}, half of the weight on the original; {found['images']:,} images of "
+        f"{data}'s validation classes ({found['data']}), {found['episodes']} episodes; weights after "
+        f"{found['stage']}; `{found['command']}`, commit {found['commit']}, {found['machine']['device']}.*"
+    )
+    return "\n".join([*lines, "", told])
+
+
+def in_order(stages: Iterable[str]) -> list[str]:
+    return sorted(stages, key=PHOTO_STAGES.index)
