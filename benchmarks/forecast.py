@@ -7,8 +7,8 @@ condition features → classifier features on the base classes, and scores 5-way
 `ridge_forecast.py`. No test class is looked at. Features are kept in `.cache/forecast`: the first run takes
 about 15 minutes on two CPU cores, later ones a few. Writes `benchmarks/results/forecast.json` and the table in
 `docs/forecast.md`. `--part NAME` is a forecast of its own, of the conditions given, with its own file and table;
-`--per-class 30 40` looks at fewer images. An encoder is a name, a checkpoint, a stage of a recipe
-(…/pocket-2.state/wide), or two of them with a + between: both together.
+`--per-class 30 40` looks at fewer images, `--data cub` at birds. An encoder is a name, a checkpoint, a stage of a
+recipe (…/pocket-2.state/wide), or two of them with a + between: both together.
 """
 
 from __future__ import annotations
@@ -50,7 +50,10 @@ RESULTS = ROOT / "benchmarks" / "results" / "forecast.json"
 DOCS = ROOT / "docs" / "forecast.md"
 TABLE = "benchmarks/results/forecast.json"  # its name in the document
 
-CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12", "mini-feat-res12")
+CLASSIFIERS = {
+    "miniimagenet": ("mini-protonet-convnet", "mini-protonet-res12", "mini-feat-res12"),
+    "cub": ("cub-protonet-convnet", "cub-feat-convnet"),
+}
 # the conditions of the main forecast
 CONDITIONS: dict[str, str | Path] = {
     "efficientnet-lite0": "efficientnet-lite0",
@@ -108,9 +111,14 @@ def embed_parts(
 def _embedded(encoder: Encoder, parts: Mapping[str, Dataset], cache: Path) -> dict[str, FeatureBank]:
     with shown():
         return {
-            split: embed(data, encoder, bank_path(cache, encoder, f"{split}-{len(data)}"), dtype=torch.float32)
+            split: embed(data, encoder, bank_path(cache, encoder, f"{split}-{_mark(data)}"), dtype=torch.float32)
             for split, data in parts.items()
         }
+
+
+def _mark(data: Dataset) -> str:
+    """Of the images of a sample."""
+    return data.fingerprint.rpartition(":")[2].rstrip("]")
 
 
 def _beside(one: FeatureBank, other: FeatureBank) -> FeatureBank:
@@ -167,7 +175,7 @@ def measure(conditions: Mapping[str, str | Path], args: argparse.Namespace) -> d
     began = time.monotonic()
     rng = np.random.default_rng(0)
     per_class = dict(zip(("train", "val"), args.per_class, strict=True))
-    whole = {split: load_split("miniimagenet", split, cache=args.cache / "images") for split in per_class}
+    whole = {split: load_split(args.data, split, cache=args.cache / "images") for split in per_class}
     parts = {split: sample(whole[split], n, rng) for split, n in per_class.items()}
     tasks = [Task(5, shot, 15, args.episodes, seed=0) for shot in (1, 5)]
     seen: dict[str, dict[str, FeatureBank]] = {}
@@ -178,7 +186,7 @@ def measure(conditions: Mapping[str, str | Path], args: argparse.Namespace) -> d
         own = evaluate(val, ProtoNet("cosine"), tasks[:1], [])[0]
         about[name] = {"encoder": val.info.encoder, "dim": val.dim, "accuracy": round(100 * own.accuracy.mean, 3)}
     rows, classifiers = [], {}
-    for name in args.classifiers:
+    for name in args.classifiers or CLASSIFIERS[args.data]:
         banks = embed_parts(RELEASED / name, parts, args)
         head = load_head(RELEASED / name) or ProtoNet("cosine")
         classifiers[name] = {"encoder": banks["val"].info.encoder, "head": type(head).__name__}
@@ -214,13 +222,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--condition", action="append", metavar="NAME=ENCODER", help="may be repeated")
     parser.add_argument("--part", default="", metavar="NAME", help="a forecast of its own, beside the main one")
     parser.add_argument("--per-class", type=int, nargs=2, default=PER_CLASS, metavar=("BASE", "VALIDATION"))
-    parser.add_argument("--classifiers", nargs="+", default=CLASSIFIERS, choices=CLASSIFIERS)
+    parser.add_argument("--data", choices=sorted(CLASSIFIERS), default="miniimagenet", help="cub wants a --part")
+    parser.add_argument("--classifiers", nargs="+", choices=[name for names in CLASSIFIERS.values() for name in names])
     parser.add_argument("--precision", choices=["float32", "bfloat16"], default="bfloat16", help="of Res12")
     parser.add_argument("--episodes", type=int, default=2000)
     parser.add_argument("--cache", type=Path, default=ROOT / ".cache" / "forecast")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     args = parser.parse_args(arguments)
     chosen: Sequence[str] = args.condition or []
+    if args.data != "miniimagenet" and not args.part:
+        parser.error(f"--data {args.data} is a forecast of its own: give its file and table a name with --part")
     if bad := [text for text in chosen if "=" not in text]:
         parser.error(f"--condition wants NAME=ENCODER, not {bad[0]}")
     conditions = dict(text.split("=", 1) for text in chosen) or CONDITIONS

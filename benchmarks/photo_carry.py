@@ -57,6 +57,7 @@ def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Pa
     if small:
         pictures += [("data/miniimagenet", path) for path in sorted(mini.glob("train-*.zip"))]
         pictures += [("data/tiny", path) for path in small]
+        pictures += [("data/cub", root / "cub" / "train.zip")] if name == "photo" else []
     expected = sorted(f"{folder}/{path.name}" for folder, path in pictures)
     (first / "expected.json").write_text(json.dumps(expected))
     for number, parcel in enumerate([*parcels, *_fitted(pictures)], 1):

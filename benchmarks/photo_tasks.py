@@ -13,10 +13,11 @@ if TYPE_CHECKING:
     import argparse
 
 RECIPES = ("photo", "pocket-2")
-KINDS = {"coco": "photographs", "miniimagenet": "data", "tiny": "also"}  # folder → what the recipe calls it
+KINDS = {"coco": "photographs", "miniimagenet": "data", "cub": "data", "tiny": "also"}  # folder → as the recipe says
+FINEST = 84  # pixels of pictures with classes: those of CUB are made as small as miniImageNet's
 PATIENCE = 150.0  # seconds without a new parcel until those are learned from that are there
 SEEN = {
-    "photo": "COCO train2017 + miniImageNet base classes + Tiny-ImageNet outside miniImageNet",
+    "photo": "COCO train2017 + miniImageNet and CUB base classes + Tiny-ImageNet outside miniImageNet",
     "pocket-2": "miniImageNet base classes + Tiny-ImageNet outside miniImageNet's other classes",
 }
 
@@ -81,7 +82,7 @@ def decoded(args: argparse.Namespace, archive: Path) -> Any:
     size, cache = recipe_of(args).network.size, args.work / "cache"
     if archive.parent.name == "coco":
         return read_photographs(archive, size, cache)[0]
-    return read_labelled(zip_members([archive]), size, cache)
+    return read_labelled(zip_members([archive]), min(size, FINEST), cache)
 
 
 def arriving(args: argparse.Namespace, log: Any) -> Iterator[tuple[str, Any]]:

@@ -170,15 +170,19 @@ def test_photographs_are_trained_on_in_pieces(folder: Path, tmp_path: Path) -> N
     for i in range(5):
         (tmp_path / "photos").mkdir(exist_ok=True)
         make_image(i, (80, 64)).save(tmp_path / "photos" / f"{i}.png")
+        (tmp_path / "small" / "n1").mkdir(parents=True, exist_ok=True)
+        make_image(i, (16, 16)).save(tmp_path / "small" / "n1" / f"small-{i}.png")
     words = ["train", "--recipe", "photo-smoke", "--photographs", tmp_path / "photos", "--data", folder, "--also",
-             folder / "train", "-o", tmp_path / "mine", "--device", "cpu"]  # fmt: skip
+             folder / "train", "--also", tmp_path / "small", "-o", tmp_path / "mine", "--device", "cpu"]  # fmt: skip
     first = generator(*words, "--until", "decoder")
     assert first.exit_code == 0, first.output
     assert not (tmp_path / "mine").exists() and (tmp_path / "mine.state" / "decoder").is_dir()
     result = generator(*words)
     assert result.exit_code == 0, result.output
     assert "decoder: done already" in result.stderr and "guidance: 2 steps of 8" in result.stderr
-    assert "photo, draws 64 × 64 pixels" in result.stdout and "photos + toys + train, 2 classes" in result.stdout
+    assert (
+        "photo, draws 64 × 64 pixels" in result.stdout and "photos + toys + train + small, 3 classes" in result.stdout
+    )
     assert "needs --photographs" in str(error_of(generator("train", "--recipe", "photo", "-o", tmp_path / "other")))
     wrong = generator("train", "--recipe", "smoke", "--photographs", tmp_path, "-o", tmp_path / "other")
     assert "are for the recipe photo, not smoke" in str(error_of(wrong))

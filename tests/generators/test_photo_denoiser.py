@@ -22,7 +22,7 @@ from onesdaug.generators.load import default_preset, faithful_preset
 from onesdaug.generators.pocket import Photo
 from onesdaug.generators.pocket.condition import EfficientLite
 from onesdaug.generators.pocket.networks import Denoiser, telling
-from onesdaug.generators.pocket.photo_table import NOVEL, crops
+from onesdaug.generators.pocket.photo_table import NOVEL, NOVEL_BIRDS, crops, is_novel
 from onesdaug.generators.pocket.photo_training import PhotoTraining
 from onesdaug.generators.pocket.photographs import floats, is_held_out, read_labelled
 from onesdaug.generators.pocket.recipe import PhotoRecipe
@@ -66,20 +66,23 @@ def test_the_true_resolution_is_told(pictures: list[tuple[str, Dataset]]) -> Non
     assert (cut >= 64 * 0.5**0.5 - 0.01).all() and (cut < 64).all()
 
 
-def test_no_picture_of_a_novel_class_is_taken() -> None:
-    novel = min(NOVEL)
+@pytest.mark.parametrize("novel", [min(NOVEL), "001.Black_footed_Albatross"])
+def test_no_picture_of_a_novel_class_is_taken(novel: str) -> None:
     with pytest.raises(DataError, match=f"leave out {novel}: validation and test classes"):
         table([("also", part(range(2), 32, ["n1", novel]))])
 
 
-def test_the_novel_classes_are_those_of_miniimagenet() -> None:
-    home = Path(os.environ.get("ONESDAUG_DATA", "none")) / "miniimagenet"
+@pytest.mark.parametrize("benchmark", ["miniimagenet", "cub"])
+def test_the_novel_classes_are_those_that_views_are_measured_on(benchmark: str) -> None:
+    home = Path(os.environ.get("ONESDAUG_DATA", "none")) / benchmark
     if not (home / "test.zip").is_file():
-        pytest.skip("miniImageNet is not here")
+        pytest.skip(f"{benchmark} is not here")
     found = {
-        name.split("/")[0] for split in ("val", "test") for name in zipfile.ZipFile(home / f"{split}.zip").namelist()
+        path.stem: {name.split("/")[0] for name in zipfile.ZipFile(path).namelist()} for path in home.glob("*.zip")
     }
-    assert found == NOVEL
+    base = set().union(*(names for split, names in found.items() if split.startswith("train")))
+    assert all(map(is_novel, found["val"] | found["test"])) and not any(map(is_novel, base))
+    assert len(found["val"] | found["test"]) == {"miniimagenet": len(NOVEL), "cub": len(NOVEL_BIRDS)}[benchmark]
 
 
 def test_rows_come_from_each_kind_as_often_as_asked(pictures: list[tuple[str, Dataset]]) -> None:

@@ -35,8 +35,9 @@ class Pictures:
     init: Annotated[str | None, "pocket-imagenet: the finished generator it starts from (else pocket)"] = None
     photographs: Annotated[Path | None, "photo: photographs without classes, in folders or zip files"] = None
     also: Annotated[
-        Path | None, "photo, pocket-2: more pictures of classes, such as Tiny-ImageNet; a zip, or a folder of them"
-    ] = None
+        tuple[Path, ...],
+        "photo, pocket-2: more pictures of classes, such as Tiny-ImageNet: a zip or a folder of zips; may be repeated",
+    ] = ()
 
     def check(self, recipe: str) -> None:
         if recipe in ("photo", "photo-smoke"):
@@ -149,8 +150,10 @@ def _train_in_pieces(
         recipe = recipe.with_seconds(dict.fromkeys(recipe.stage_names))
     size = recipe.network.size
     labelled = [("data", read_labelled(train_members(given.data, given.root), size))]
-    if given.also is not None:
-        labelled.append(("also", read_labelled(find_members(given.also), size)))
+    side = labelled[0][1].images.shape[1]
+    for path in given.also:
+        more = read_labelled(find_members(path), side)  # no finer: what is finest is drawn as if it were whole
+        labelled.append(("also" if more.images.shape[1] < side else "data", more))
     run: PhotoTraining
     if isinstance(recipe, ThumbnailRecipe):
         run = ThumbnailTraining(recipe, lambda: labelled, out, device, deadline)
@@ -162,7 +165,7 @@ def _train_in_pieces(
         card = load_weights(out)[1]
         if card["kind"] != run.kind or "guidance" not in card:  # which says how far a generator guides itself
             raise ConfigError(f"{out} is a generator of another recipe; choose another --output")
-    names = " + ".join(path.name for path in (given.photographs, Path(given.data), given.also) if path)
+    names = " + ".join(path.name for path in (given.photographs, Path(given.data), *given.also) if path)
     with resumable():
         for stage in run.until(until):
             run.one(stage)

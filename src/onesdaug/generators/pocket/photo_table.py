@@ -35,14 +35,27 @@ _NOVEL = (
     "n04522168 n07613480 n09256479"
 )
 NOVEL = frozenset(_NOVEL.split())
+# the same of CUB, whose classes are called 001.Black_footed_Albatross and so on
+_NOVEL_BIRDS = (
+    "001 002 004 007 010 012 014 016 018 021 022 024 026 029 030 032 033 035 036 037 039 040 042 043 048 049 050 051 "
+    "053 054 058 059 065 066 068 069 070 071 073 077 078 079 080 082 083 085 086 088 089 092 095 096 100 101 103 104 "
+    "105 106 111 115 116 117 118 120 121 122 128 129 133 134 136 141 143 148 149 152 156 157 158 159 162 163 165 166 "
+    "167 168 170 172 173 174 175 177 187 189 191 192 193 194 199 200"
+)
+NOVEL_BIRDS = frozenset(_NOVEL_BIRDS.split())
 Source = Iterable[tuple[str, Dataset]]  # parts, each with its kind
 Networks = tuple[Autoencoder, nn.Module]  # the second one is the condition encoder
 
 
+def is_novel(name: str) -> bool:
+    """Whether a class is one that views are measured on."""
+    return name in NOVEL or (name[3:4] == "." and name[:3] in NOVEL_BIRDS)
+
+
 def class_numbers(classes: list[str], part: Dataset) -> Tensor:
     """Of each picture of a part its class's number among all classes, to which those of the part are added."""
-    if wrong := sorted(NOVEL.intersection(part.class_names)):
-        raise DataError(f"leave out {', '.join(wrong)}: validation and test classes of miniImageNet")
+    if wrong := sorted(name for name in part.class_names if is_novel(name)):
+        raise DataError(f"leave out {', '.join(wrong)}: validation and test classes of miniImageNet or CUB")
     classes += [name for name in part.class_names if name not in classes]
     return torch.tensor([classes.index(name) for name in part.class_names])[torch.from_numpy(part.labels)]
 
