@@ -116,10 +116,10 @@ def test_the_sample_is_balanced_random_and_repeatable() -> None:
     assert benchmark.sample(data, 5, np.random.default_rng(1)).fingerprint != part.fingerprint
 
 
-@pytest.mark.parametrize("name", ["forecast", "forecast-lite2"])
+@pytest.mark.parametrize("name", ["forecast", "forecast-lite2", "forecast-cub"])
 def test_the_documents_tables_are_made_from_the_results(name: str) -> None:
     record = json.loads(benchmark.RESULTS.with_stem(name).read_text())
-    splits = BENCHMARKS["miniimagenet"].splits
+    splits = BENCHMARKS["cub" if name == "forecast-cub" else "miniimagenet"].splits
     for split in ("train", "val"):
         assert record["data"][split]["fingerprint"] in splits[split].fingerprints
     document = benchmark.DOCS.read_text()
