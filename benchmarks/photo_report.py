@@ -34,17 +34,20 @@ def photo_card(card: Mapping[str, Any], size: str) -> str:
 
 def photo_stages(card: Mapping[str, Any]) -> str:
     """Markdown: what classifiers gained on validation classes at the end of each stage, by the same settings."""
-    stages = [name for name in in_order(card["stages"]) if chain(name) == "denoiser"]
-    last = {name: card["stages"][name]["history"][-1] for name in stages}
-    asked = {key.split()[0] for key in last[stages[0]] if key.startswith("class-")}
-    settings = sorted(asked, key=lambda way: [-float(x) for x in way.split("-")[1:]])
+    last = {
+        name: card["stages"][name]["history"][-1] for name in in_order(card["stages"]) if chain(name) == "denoiser"
+    }
+    asked = {key.split()[0] for found in last.values() for key in found if key.startswith("class-")}
+    if not asked:  # nobody was asked
+        return ""
+    settings = sorted(asked, key=lambda way: [-float(number) for number in way.split("-")[1:]])
     lines = [
         "| after | steps | eta | guidance | "
         + " | ".join(f"{NAMES[name]}, {shot}-shot" for name, shot in JUDGED)
         + " |",
         "|---" * (4 + len(JUDGED)) + "|",
     ]
-    for name in stages:
+    for name in last:
         for way in settings:
             _, level, scale = way.split("-")
             gains = " | ".join(f"{last[name][f'{way} {judge} {shot}shot']:+.2f}" for judge, shot in JUDGED)

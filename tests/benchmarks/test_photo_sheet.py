@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from benchmarks import generators_table, photo_sheet, pocket_report, readme_table
+from benchmarks import generators_table, photo_report, photo_sheet, pocket_report, readme_table
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket import Pocket
 from onesdaug.report.join import joined
@@ -76,6 +76,16 @@ def test_photo_appears_when_its_weights_do(tmp_path: Path, monkeypatch: pytest.M
     assert rows["| has any part seen the novel classes?"][3].startswith("**yes**")
     assert "not released yet" not in "".join([*generators_table.tables().values(), generators_table.readme_rows()])
     assert "30.1 dB" in generators_table.tables()["photo card"]
+
+
+def test_what_each_stage_gave_is_told_in_their_order() -> None:
+    asked = {f"class-{way} {name} {shot}shot": 1.5 for way in ("1-4", "1-10") for name, shot in photo_report.JUDGED}
+    stages = {name: {"steps": 900, "history": [{"held": 1.0}, asked]} for name in ("polish", "denoiser-1")}
+    rows = photo_report.photo_stages({"stages": stages | {"decoder": {"steps": 1, "history": [{}]}}}).splitlines()[2:6]
+    assert [row.split(" | ")[:4] for row in rows] == [
+        [f"| {name}", "900", "1", scale] for name in ("denoiser-1", "polish") for scale in ("10", "4")
+    ]
+    assert rows[0].count("+1.50") == 4
 
 
 def test_a_run_of_photo_that_was_joined_adds_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
