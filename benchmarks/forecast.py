@@ -101,7 +101,8 @@ def embed_parts(
 ) -> dict[str, FeatureBank]:  # fmt: skip
     """The features of both parts, from the cache where they are there; of A+B those of both side by side."""
     first, *more = (
-        _embedded(open_encoder(one, args.device, args.precision), parts, args.cache) for one in str(spec).split("+")
+        _embedded(open_encoder(one, args.device, args.precision), parts, args.cache / args.data)
+        for one in str(spec).split("+")
     )
     for other in more:
         first = {split: _beside(bank, other[split]) for split, bank in first.items()}
@@ -111,14 +112,9 @@ def embed_parts(
 def _embedded(encoder: Encoder, parts: Mapping[str, Dataset], cache: Path) -> dict[str, FeatureBank]:
     with shown():
         return {
-            split: embed(data, encoder, bank_path(cache, encoder, f"{split}-{_mark(data)}"), dtype=torch.float32)
+            split: embed(data, encoder, bank_path(cache, encoder, f"{split}-{len(data)}"), dtype=torch.float32)
             for split, data in parts.items()
         }
-
-
-def _mark(data: Dataset) -> str:
-    """Of the images of a sample."""
-    return data.fingerprint.rpartition(":")[2].rstrip("]")
 
 
 def _beside(one: FeatureBank, other: FeatureBank) -> FeatureBank:

@@ -19,8 +19,8 @@ The denoiser waits for all that were prepared and encodes them as they come, so 
 `watch` prints what was logged and brings to $OUT, eight files a call, finished stages, pictures and the log; `--part`
 the weights of the unfinished piece, which are a stage when ENDED/photo.part/STAGE is moved into photo.state. `--until
 denoiser-2 polish` trains both. `--seconds STAGE=N` sets how long a stage takes, compiling included; `rest` is what
-the limit leaves. --limit stops what is unfinished. `--sweep SECONDS` then tries settings on validation classes.
-`--smoke` does all of it on a CPU in a minute. Then, here:
+the limit leaves. --limit stops what is unfinished. `--sweep SECONDS` then tries settings on validation classes,
+and for half as long on CUB's. `--smoke` does all of it on a CPU in a minute. Then, here:
 
     python benchmarks/h200_photo.py write PLACE --until guidance      PLACE from the stages in PLACE.state
 
@@ -218,13 +218,14 @@ def watch(args: argparse.Namespace) -> int:
 def write(args: argparse.Namespace) -> int:
     """Here: the generator's folder from the stages that were brought home, PLACE.state/…; its name is PLACE."""
     on_path(None)
-    from benchmarks.photo_tasks import SEEN, training
+    from benchmarks.photo_tasks import seen, training
 
     out = args.folder.absolute()
     task = training(args, out)
     for name in task.until(args.until[-1]):
         task.one(name)
-    card = task.write(out, SEEN[args.recipe], int8=args.int8)
+    learned = {name for stage in task.stages.values() for name in stage.get("data", {}).get("classes", [])}
+    card = task.write(out, seen(args.recipe, learned), int8=args.int8)
     print(f"{out}: {card['weights']}, {sum(path.stat().st_size for path in out.iterdir()) / 1e6:.1f} MB")
     return 0
 

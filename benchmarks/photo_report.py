@@ -22,13 +22,11 @@ def photo_card(card: Mapping[str, Any], size: str) -> str:
     """What its card tells of how it was made."""
     stages = card["stages"]
     pieces = [f"{name} {stages[name]['steps']:,}" for name in in_order(stages)]
-    guides = "**Polish and guidance are still to be trained**: until then a guided step takes two rows."
-    if "guidance" in stages:
-        guides = f"It guides itself, up to a scale of {card['guidance']:g}: a guided step costs one forward."
     return (
         f"Released weights `{card['weights']}`, {size}: {card['seconds'] / 60:.0f} minutes of one H200, "
         f"steps: {', '.join(pieces)}. The autoencoder reaches {stages['decoder']['history'][-1]['psnr']:.1f} dB on "
-        f"{HELD_OUT} photographs of COCO that were held out. {guides}"
+        f"{HELD_OUT} photographs of COCO that were held out. It guides itself, up to a scale of "
+        f"{card['guidance']:g}: a guided step costs one forward."
     )
 
 

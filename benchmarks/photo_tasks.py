@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,15 @@ KINDS = {"coco": "photographs", "miniimagenet": "data", "cub": "data", "tiny": "
 FINEST = 84  # pixels of pictures with classes: those of CUB are made as small as miniImageNet's
 PATIENCE = 150.0  # seconds without a new parcel until those are learned from that are there
 SEEN = {
-    "photo": "COCO train2017 + miniImageNet and CUB base classes + Tiny-ImageNet outside miniImageNet",
+    "photo": "COCO train2017 + miniImageNet base classes + Tiny-ImageNet outside miniImageNet",
     "pocket-2": "miniImageNet base classes + Tiny-ImageNet outside miniImageNet's other classes",
 }
+
+
+def seen(recipe: str, classes: Iterable[str]) -> str:
+    """What a card says: pieces that were trained before CUB's base classes came in have not seen them."""
+    birds = any(name[:3].isdigit() for name in classes)
+    return SEEN[recipe] + (" + CUB base classes" if birds else "")
 
 
 def recipe_of(args: argparse.Namespace) -> Any:

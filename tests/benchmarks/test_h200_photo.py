@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import photo_tasks
 from benchmarks.photo_carry import FILES, _state, bring
 from benchmarks.photo_probe import pays
 from tests.benchmarks.drivers import whole_walk
@@ -174,3 +175,8 @@ def test_long_stages_are_compiled_and_short_ones_where_a_probe_filled_the_cache(
     rates = {"autoencoder": 10.0, "autoencoder compiled": 13.0, "denoiser-1 compiled": 8.4}
     (tmp_path / "probe-autoencoder.json").write_text(json.dumps(rates))
     assert pays(tmp_path, "autoencoder", 200.0) and pays(tmp_path, "guidance", 240.0)
+
+
+def test_a_card_names_birds_only_where_they_were_seen() -> None:
+    assert photo_tasks.seen("photo", ["n01532829", "003.Sooty_Albatross"]).endswith(" + CUB base classes")
+    assert photo_tasks.seen("photo", ["n01532829"]) == photo_tasks.SEEN["photo"]

@@ -18,7 +18,7 @@ from onesdaug.errors import DataError
 from onesdaug.fewshot.heads import ProtoNet
 from onesdaug.fewshot.recipes import PretrainConfig
 from onesdaug.fewshot.stage import FewShotStage, train_stage
-from onesdaug.generators.pocket.photo_table import NOVEL
+from onesdaug.generators.pocket.photo_table import is_novel
 from onesdaug.training.augment import mixed
 from onesdaug.training.stage import mix, mixed_precision, own_randomness
 
@@ -38,7 +38,7 @@ def pretrain(
 def with_more(train: Dataset, more: Path, val: Dataset, cache: Path | None = None) -> Dataset:
     """The base classes and further pictures; classes that accuracy is measured on are refused."""
     found = load_path(more, train.images.shape[1], cache)
-    if wrong := sorted(set(found.class_names) & NOVEL.union(val.class_names)):
+    if wrong := sorted(name for name in found.class_names if is_novel(name) or name in val.class_names):
         raise DataError(f"{more}: leave out {', '.join(wrong[:5])}: validation or test classes must not be trained on")
     return train.joined(found)
 
