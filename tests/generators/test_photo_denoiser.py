@@ -93,6 +93,14 @@ def test_rows_come_from_each_kind_as_often_as_asked(pictures: list[tuple[str, Da
     assert len(table(pictures[:1]).pick(20, (0.6, 0.25, 0.15))) == 20  # of what is there
 
 
+def test_a_class_counts_by_the_root_of_its_size() -> None:
+    """Else a few pictures of many birds would hardly be seen beside many pictures of few classes."""
+    made = table([("data", part(range(17), 32, ["n1"] * 16 + ["n2"]))])
+    torch.manual_seed(0)
+    rare = float((made.labels[made.pick(20_000, (0.0, 1.0, 0.0))] == 1).float().mean())
+    assert rare == pytest.approx(1 / 5, abs=0.01)
+
+
 def test_another_picture_of_the_class_is_of_the_class(pictures: list[tuple[str, Dataset]]) -> None:
     made = table(pictures)
     rows = torch.arange(made.images).repeat(20)

@@ -97,12 +97,14 @@ class PhotoTable:
         self._index()
 
     def _index(self) -> None:
-        """Labelled rows ordered by class, so that another one of a class is found at once."""
+        """Labelled rows ordered by class, so that another one of a class is found at once; how likely each is."""
         labels = self.labels[: self.images]
         self.order = torch.argsort(labels, stable=True)
         every = torch.arange(len(self.classes), device=self.device)
         self.starts = torch.searchsorted(labels[self.order], every)
-        self.sizes = torch.bincount(labels + 1, minlength=len(self.classes) + 1)[1:]
+        sizes = torch.bincount(labels + 1, minlength=len(self.classes) + 1)
+        self.sizes = sizes[1:]
+        self.reach = sizes[labels + 1].double().rsqrt().cumsum(0)
 
     def learned(self) -> dict[str, int]:
         """How many pictures of each kind there are, here or in the small table."""
@@ -114,13 +116,19 @@ class PhotoTable:
         return {"images": images, "fingerprint": self.fingerprint, "classes": sorted(self.classes)}
 
     def pick(self, batch: int, shares: tuple[float, ...]) -> Tensor:
-        """Random rows, so many of each kind that is there."""
+        """Random rows, so many of each kind that is there; of a small class more than its share of the pictures.
+
+        A class counts by the root of its size: one of CUB has sixty pictures where one of miniImageNet has 600.
+        """
         there = [(kind, share) for kind, share in zip(KINDS, shares, strict=True) if self.counts[kind] and share]
         total, rows, left = sum(share for _, share in there), [], batch
         for i, (kind, share) in enumerate(there, 1):
             count = left if i == len(there) else round(batch * share / total)
             start = sum(self.counts[k] for k in KINDS[: KINDS.index(kind)])
-            rows.append(start + torch.randint(self.counts[kind], (count,), device=self.device))
+            last = start + self.counts[kind] - 1
+            low = self.reach[start - 1] if start else 0.0
+            at = low + (self.reach[last] - low) * torch.rand(count, device=self.device, dtype=torch.float64)
+            rows.append(torch.searchsorted(self.reach, at, right=True).clamp_(start, last))
             left -= count
         return torch.cat(rows)
 
