@@ -11,6 +11,7 @@ import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
 LARGEST = 62 * 2**20  # bytes of a folder
@@ -69,15 +70,26 @@ def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Pa
 
 
 def stages_of(written: Path, state: Path) -> Path:
-    """What a generator that was written holds, as stages: its training goes on with a further piece."""
+    """What a generator that was written holds, as stages: its training goes on with a further piece.
+
+    Its last piece has since been polished and taught to guide itself: the card of that piece says so.
+    """
     from onesdaug.encoders.checkpoint import load_checkpoint, part, save_checkpoint
     from onesdaug.generators.pocket.recipe import PHOTO_STAGES, piece
 
     tensors, card = load_checkpoint(written)
-    last = max((name for name in card["stages"] if piece(name)), key=PHOTO_STAGES.index)
+    stages: dict[str, dict[str, Any]] = card["stages"]
+    last = max((name for name in stages if piece(name)), key=PHOTO_STAGES.index)
+    stages[last]["then"] = {name: stages.pop(name) for name in ("polish", "guidance") if name in stages}
     drawing = {name: value for name, value in tensors.items() if name.startswith(("denoiser.", "tokens."))}
-    for stage, values in (("decoder", part(tensors, "autoencoder")), (last, drawing)):
-        save_checkpoint(state / stage, values, {"kind": "stage", "stage": card["stages"][stage]}, half=True)
+    values = {"decoder": part(tensors, "autoencoder"), last: drawing}
+    for name, stage in stages.items():
+        about = {"kind": "stage", "stage": stage}
+        if name in values:
+            save_checkpoint(state / name, values[name], about, half=True)
+        else:
+            (state / name).mkdir(parents=True, exist_ok=True)
+            (state / name / "card.json").write_text(json.dumps(about, indent=1) + "\n")
     return state
 
 

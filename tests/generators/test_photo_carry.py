@@ -22,6 +22,10 @@ def test_training_goes_on_from_what_was_written(
     assert held.keys() == last.keys()  # what guidance made of it, in bytes
     assert all(torch.allclose(held[name], last[name], atol=2e-3) for name in held)
     run = train(pictures, tmp_path / "next", until="denoiser-2")
-    assert set(run.stages) == {"decoder", "denoiser-1", "denoiser-2"}
+    assert set(run.stages) == {"autoencoder", "decoder", "denoiser-1", "denoiser-2"}
+    assert set(run.stages["denoiser-1"]["then"]) == {"polish", "guidance"}
     drawn, before = run.autoencoder.state_dict(), made.autoencoder.state_dict()
     assert all(torch.equal(drawn[name], before[name]) for name in before)
+    card = run.write(tmp_path / "again", "pictures")  # all the time it took, what was polished before included
+    stages = [*made.stages.values(), run.stages["denoiser-2"]]
+    assert abs(card["seconds"] - sum(stage["seconds"] for stage in stages)) < 0.11

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from onesdaug.common.progress import log
 from onesdaug.data.dataset import Dataset
-from onesdaug.encoders.checkpoint import Card, join, read_card, save_checkpoint
+from onesdaug.encoders.checkpoint import Kind, join, read_card, save_checkpoint
 from onesdaug.errors import ConfigError
 from onesdaug.generators.pocket.cards import PHOTO
 from onesdaug.generators.pocket.condition import EfficientLite, SlimRes12, build_condition, maps_distance
@@ -126,7 +126,7 @@ class PhotoTraining(StagedRun):
         settings = settings_of(self.recipe.stage(name))
         if self._is_contained(name):
             if (self.state / name / "card.json").is_file():
-                self.stages[name] = read_card(self.state / name, Card)["stage"]
+                self.stages[name] = read_card(self.state / name, Kind)["stage"]  # its weights are the later one's
                 log.info(f"{name}: done already")
         else:
             later = [other for other in ("polish", "guidance") if self._has_weights(other)]
@@ -222,7 +222,7 @@ class PhotoTraining(StagedRun):
             "recipe": self.recipe.to_dict(),
             "guidance": self.recipe.guidance.guidance if "guidance" in self.stages else 1.0,
             "stages": self.stages,
-            "seconds": round(sum(stage["seconds"] for stage in self.stages.values()), 1),
+            "seconds": round(sum(map(seconds_of, self.stages.values())), 1),
             **(facts or {}),
         }
         return save_checkpoint(out, join(self.kept()), card, half=True, int8=self.in_bytes if int8 else None)
@@ -246,6 +246,11 @@ def chain(stage: str) -> str:
     if stage in AUTOENCODER:
         return "autoencoder"
     return stage if stage in ("wide", "encoder") else "denoiser"
+
+
+def seconds_of(stage: dict[str, Any]) -> float:
+    """How long a stage took, with those that were run upon it before training went on from there."""
+    return float(stage["seconds"]) + sum(map(seconds_of, stage.get("then", {}).values()))
 
 
 def settings_of(config: StageConfig) -> dict[str, Any]:
