@@ -216,7 +216,7 @@ def watch(args: argparse.Namespace) -> int:
 
 
 def write(args: argparse.Namespace) -> int:
-    """The generator's folder from the stages that were brought home, or are there: PLACE.state/…; its name is PLACE."""
+    """The generator's folder from the stages that are there or were brought home: PLACE.state/…; its name is PLACE."""
     on_path(args.work if args.work.is_dir() else None)
     from benchmarks.photo_tasks import seen, training
 

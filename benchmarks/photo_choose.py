@@ -16,6 +16,7 @@ from typing import Any
 
 SIDE, GENERATOR = 128, "photo-128"
 NAMES = ("mode", "noise_level", "guidance", "steps")
+WHY = "chosen there as well (benchmarks/photo_choose.py)"
 PLACE = "[[classifiers]]"  # of a study's file: settings stand before it
 
 
@@ -27,7 +28,7 @@ def best(sweep: dict[str, Any]) -> dict[str, Any]:
 
 def written(study: str, row: dict[str, Any]) -> str:
     """A study's text with the row's settings."""
-    header = f"[settings.cub.{GENERATOR}]\n"
+    header = f"# {WHY}\n[settings.cub.{GENERATOR}]\n"
     block = header + "".join(f"{name} = {json.dumps(row[name])}\n" for name in NAMES) + "\n"
     without = re.sub(re.escape(header) + r"(?:\w+ = .*\n)+\n", "", study)
     before, place, after = without.partition(PLACE)

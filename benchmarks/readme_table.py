@@ -34,7 +34,9 @@ def _table(result: StudyResult) -> str:
     table = glance(result)
     assert table is not None
     lines = [to_markdown(table).removeprefix("**At a glance**").strip(), f"*{_source(result, result.made)}*"]
-    lines += [f"*{', '.join(run.generators)}: {_source(result, run)}*" for run in result.made.also]
+    for run in result.made.also:
+        names = dict.fromkeys(name.partition(",")[0] for name in run.generators)  # "NAME, DATA": settings there
+        lines.append(f"*{', '.join(names)}: {_source(result, run)}*")
     return "\n\n".join(lines)
 
 

@@ -105,6 +105,6 @@ def test_a_run_of_photo_that_was_joined_adds_its_columns(tmp_path: Path, monkeyp
     heads = [line for line in text.splitlines() if line.startswith("| classifier, data, task |")]
     assert "| photo |" in heads[0] and "| photo at 0.7 |" in heads[0] and "photo" not in heads[1]
     assert "*photo: `onesdaug study run" in text and "commit 0123abc" in text
-    photo = generators_table.Column("photo")
+    photo = generators_table.Column("photo")  # under its own name
     found = generators_table._accuracy(photo, "ProtoNet-ConvNet", "miniimagenet", 1)
     assert found == generators_table._accuracy(generators_table.OURS[0], "ProtoNet-ConvNet", "miniimagenet", 1)
