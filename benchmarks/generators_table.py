@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import readme_table
-from benchmarks.photo_report import photo_card, photo_stages, photo_validation
+from benchmarks.photo_report import photo_card, photo_stages, photo_validation, photo_weights
 from benchmarks.photo_sheet import ALSO, LEARN, LEVELS, PICTURE
 from benchmarks.speed_report import load
 from onesdaug.augment.config import preset
@@ -110,6 +110,7 @@ def tables() -> dict[str, str]:
         "photo stages": photo.known(photo_stages, ""),
         "photo validation": photo_validation("photo-validation", "miniImageNet"),
         "photo validation, CUB": photo_validation("photo-validation-cub", "CUB"),
+        "photo weights": photo_weights(found) if (found := load("photo-feat-weights")) else "",
     }  # fmt: skip
 
 

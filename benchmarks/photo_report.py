@@ -78,5 +78,24 @@ def photo_validation(name: str, data: str) -> str:
     return "\n".join([*lines, "", told])
 
 
+def photo_weights(found: Mapping[str, Any]) -> str:
+    """Markdown: what FEAT gained on validation classes by the original's weight."""
+    rows = found["rows"]
+    lines = [
+        "| weight of the original | " + " | ".join(f"{row['original_weight']:g}" for row in rows) + " |",
+        "|---" * (1 + len(rows)) + "|",
+    ]
+    for what in rows[0]["gains"]:
+        gains = (row["gains"][what] for row in rows)
+        cells = [f"{one['difference']:+.2f} ± {one['ci95']:.2f} ({one['relative']:+.1f} %)" for one in gains]
+        lines.append("| " + " | ".join([f"FEAT-Res12, {what.split()[1].removesuffix('shot')}-shot", *cells]) + " |")
+    told = (
+        f"*Points over no views, K = {found['k']}, preset, on images of miniImageNet's validation classes "
+        f"({found['data']}), {found['episodes']:,} episodes; {', '.join(f'`{one}`' for one in found['commands'])}, "
+        f"commit {found['commit']}, {found['machine']['device']}.*"
+    )
+    return "\n".join([*lines, "", told])
+
+
 def in_order(stages: Iterable[str]) -> list[str]:
     return sorted(stages, key=PHOTO_STAGES.index)

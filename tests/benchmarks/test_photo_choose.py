@@ -1,8 +1,13 @@
 """What is chosen for birds, and where it is written."""
 
+import json
 import tomllib
+from importlib.resources import files
 
-from benchmarks.photo_choose import best, written
+import pytest
+
+from benchmarks.photo_choose import GENERATOR, NAMES, best, written
+from benchmarks.photo_sheet import ROOT
 
 STUDY = 'kind = "fewshot"\n\n[settings.cub.pocket]\nsteps = 20\n\n[[classifiers]]\nname = "a"\n'
 
@@ -26,3 +31,12 @@ def test_settings_are_written_once_and_others_stay() -> None:
         "photo-128": {"mode": "class", "noise_level": 1.0, "guidance": 8.0, "steps": 4},
     }
     assert text.startswith(STUDY.partition("[[")[0]) and text.endswith('[[classifiers]]\nname = "a"\n')
+
+
+@pytest.mark.parametrize("study", ["headline", "tuned", "fine-grained"])
+def test_studies_have_what_the_stored_sweep_says(study: str) -> None:
+    stored = json.loads((ROOT / "benchmarks/results/photo-validation-cub.json").read_text())
+    text = (files("onesdaug.studies") / f"{study}.toml").read_text(encoding="utf-8")
+    chosen = {name: best(stored)[name] for name in NAMES}
+    assert tomllib.loads(text)["settings"]["cub"][GENERATOR] == chosen
+    assert written(text, best(stored)) == text
