@@ -94,7 +94,6 @@ def detached(args: argparse.Namespace, action: str, *more: str) -> None:
     script = args.work / "repo" / "benchmarks" / Path(__file__).name
     words = [sys.executable, str(script if script.is_file() else __file__), action, *more, "--work", str(args.work)]
     words += ["--recipe", args.recipe, *(["--smoke"] if args.smoke else [])]
-    words += ["--keep-wide"] if args.keep_wide else []
     with (args.work / f"{name}.log").open("a") as log:
         process = subprocess.Popen(words, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     (args.work / f"{name}.pid").write_text(str(process.pid))
@@ -244,7 +243,6 @@ def main() -> int:
     parser.add_argument("action", choices=sorted(ACTIONS))
     parser.add_argument("folder", nargs="*", help="take: what was carried; decode: a zip file; probe: stages")
     parser.add_argument("--recipe", choices=["photo", "pocket-2"], default="photo")
-    parser.add_argument("--keep-wide", action="store_true", help="pocket-2: look through the wide encoder itself")
     parser.add_argument("--coco", type=Path)
     parser.add_argument("--tiny", type=Path)
     parser.add_argument("--shards", type=int, help="prepare: only so many of the zip files of --coco")

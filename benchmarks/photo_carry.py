@@ -44,16 +44,13 @@ def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Pa
     photographs, small = (sorted(folder.glob("*.zip")) if folder else [] for folder in (coco, tiny))
     if name == "photo":
         _held_out(photographs, first / "data" / "coco" / "held-out.zip")
-    else:
-        _judges(root, "miniimagenet", first)
     if state and (state / "card.json").is_file():
         state = stages_of(state, carry / f"{name}.state")
     parcels = _state(state, first / f"{name}.state") if state else []
-    if name == "photo":  # what pocket looks through judges the polish
-        embedded = "src/onesdaug/weights/pocket"
-        parcels.append([(f"repo/{embedded}", path) for path in sorted((HERE / embedded).iterdir())])
-        for benchmark in JUDGES:
-            _judges(root, benchmark, carry / f"{name}-{len(parcels):02d}")
+    embedded = "src/onesdaug/weights/pocket"  # what pocket looks through judges the polish
+    parcels.append([(f"repo/{embedded}", path) for path in sorted((HERE / embedded).iterdir())])
+    for benchmark in JUDGES:
+        _judges(root, benchmark, carry / f"{name}-{len(parcels):02d}")
     pictures = [("data/coco", path) for path in photographs[:shards]]
     if small:
         pictures += [("data/miniimagenet", path) for path in sorted(mini.glob("train-*.zip"))]

@@ -100,6 +100,24 @@ class Look:
         generator = self.task.generator(model, guides=self.stage == "guidance", side=side)
         return Augmenter(generator, config).tensors(self.x if x is None else x, k=k)
 
+    def to_try(self) -> Iterator[tuple[int | None, AugmentConfig]]:
+        """Sides and settings that presets may be chosen from, the likeliest first: time may be up before the last."""
+        small = self.task.recipe.small
+        for scale in (16.0, 8.0, 4.0):
+            yield small, preset("photo-accuracy", guidance=scale, steps=8)
+        for mode, level, scale in itertools.product(("class", "self"), (0.95, 0.85), (16.0, 8.0)):
+            yield small, preset("photo-accuracy", noise_level=level, guidance=scale, steps=12, mode=mode)
+        for scale in (16.0, 4.0):
+            yield small, preset("photo-accuracy", guidance=scale, steps=8, mode="self")
+        for scale, steps in itertools.product((16.0, 8.0), (4, 2)):
+            yield small, preset("photo-accuracy", guidance=scale, steps=steps)
+        for scale in (16.0, 4.0):
+            yield None, preset("photo-accuracy", guidance=scale, steps=8)
+        for mode, scale in itertools.product(("class", "self"), (16.0, 8.0, 4.0)):
+            yield small, preset("photo-accuracy", noise_level=0.7, guidance=scale, steps=12, mode=mode)
+        for scale in (8.0, 16.0):
+            yield None, preset("photo-accuracy", noise_level=0.7, guidance=scale, steps=12)
+
     def _cosine(self, views: Tensor) -> Tensor:
         ours, theirs = (measure(self.task.encoder, x)[0] for x in (views, self.x))
         return F.cosine_similarity(ours, theirs).mean()
@@ -119,7 +137,7 @@ class ThumbnailLook(Look):
     def seen(self, model: Any) -> tuple[list[Tensor], dict[str, float]]:
         if self.judge is None:
             return [], {}
-        if self.stage in ("wide", "encoder"):
+        if self.stage == "encoder":
             return [], self.judge.encoder(model.encoder)
         rows = [self.views(model, config)[:, 0] for config in self.settings.values()]
         found = {
@@ -129,23 +147,17 @@ class ThumbnailLook(Look):
         }
         return rows, found
 
-
-def settings_to_try(small: int) -> Iterator[tuple[int | None, AugmentConfig]]:
-    """Sides and settings that presets may be chosen from, the likeliest first: time may be up before the last."""
-    for scale in (16.0, 8.0, 4.0):
-        yield small, preset("photo-accuracy", guidance=scale, steps=8)
-    for mode, level, scale in itertools.product(("class", "self"), (0.95, 0.85), (16.0, 8.0)):
-        yield small, preset("photo-accuracy", noise_level=level, guidance=scale, steps=12, mode=mode)
-    for scale in (16.0, 4.0):
-        yield small, preset("photo-accuracy", guidance=scale, steps=8, mode="self")
-    for scale, steps in itertools.product((16.0, 8.0), (4, 2)):
-        yield small, preset("photo-accuracy", guidance=scale, steps=steps)
-    for scale in (16.0, 4.0):
-        yield None, preset("photo-accuracy", guidance=scale, steps=8)
-    for mode, scale in itertools.product(("class", "self"), (16.0, 8.0, 4.0)):
-        yield small, preset("photo-accuracy", noise_level=0.7, guidance=scale, steps=12, mode=mode)
-    for scale in (8.0, 16.0):
-        yield None, preset("photo-accuracy", noise_level=0.7, guidance=scale, steps=12)
+    def to_try(self) -> Iterator[tuple[int | None, AugmentConfig]]:
+        for mode, scale in itertools.product(("class", "self"), (8.0, 4.0, 16.0)):
+            yield None, preset("pocket", mode=mode, noise_level=1.0, guidance=scale, steps=4)
+        for scale, steps in itertools.product((2.0, 8.0), (4, 8)):
+            yield None, preset("pocket", noise_level=1.0, guidance=scale, steps=steps)
+        for level, mode, scale in itertools.product((0.95, 0.85, 0.7), ("class", "self"), (8.0, 4.0)):
+            yield None, preset("pocket", mode=mode, noise_level=level, guidance=scale, steps=12)
+        for level, mode in itertools.product((0.85, 0.7, 0.5), ("class", "self")):
+            yield None, preset("pocket", mode=mode, noise_level=level, guidance=4.0, steps=12, shape=None)
+        for level in (0.5, 0.3):
+            yield None, preset("pocket", mode="self", noise_level=level, guidance=4.0, steps=20)
 
 
 @torch.no_grad()
@@ -159,7 +171,7 @@ def sweep(look: Look, judge: Judge, model: Any, path: Path, end: float, log: Any
         "images": len(judge.x), "episodes": judge.tasks[0].episodes, "k": k, "rows": rows,
     }  # fmt: skip
     highest = task.recipe.guidance.guidance if look.stage == "guidance" else float("inf")
-    for side, config in settings_to_try(task.recipe.small):
+    for side, config in look.to_try():
         if time.monotonic() > end:
             break
         if config.guidance > highest:
@@ -167,6 +179,7 @@ def sweep(look: Look, judge: Judge, model: Any, path: Path, end: float, log: Any
         with torch.autocast(task.device.type, dtype=torch.bfloat16, enabled=task.device.type == "cuda"):
             gains = judge.gains(look.views(model, config, judge.x, side, k))
         chosen = {name: getattr(config, name) for name in ("mode", "noise_level", "guidance", "steps")}
+        chosen["tweak"] = config.shape is not None
         rows.append({"side": side or task.recipe.network.size, **chosen, "gains": gains})
         log(f"{rows[-1]}")
         path.write_text(json.dumps(record, indent=1) + "\n")

@@ -34,8 +34,7 @@ def recipe_of(args: argparse.Namespace) -> Any:
     given = dict(text.split("=") for text in args.seconds)
     seconds = {name: float(value) for name, value in given.items() if value != "rest"}
     recipe = STAGED[f"{args.recipe}{'-smoke' if args.smoke else ''}"]
-    recipe = recipe if args.smoke else recipe.with_seconds(seconds)
-    return recipe.keeping_wide() if args.keep_wide else recipe
+    return recipe if args.smoke else recipe.with_seconds(seconds)
 
 
 def device_of() -> Any:

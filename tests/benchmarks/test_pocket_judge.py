@@ -63,23 +63,23 @@ def test_encoders_and_denoisers_are_looked_at_and_left_to_be_carried(judge: Judg
     task = ThumbnailTraining(THUMBNAIL_SMOKE, lambda: [("data", data)], tmp_path / "pocket-2")
     for stage in task.until("denoiser-1"):
         task.one(stage)
-    found = ThumbnailLook(task, judge, tmp_path, "wide")(task.wide, 100)
+    found = ThumbnailLook(task, judge, tmp_path, "encoder")(task.learner, 100)
     assert set(found) == {"1shot", "5shot"} and 0 < found["1shot"] <= 100
     found = ThumbnailLook(task, judge, tmp_path, "denoiser-1")(task.denoiser, 200)
     assert len(found) == 6 and "class-1 protonet-convnet 5shot" in found
     assert (tmp_path / "sheet-denoiser-1-000200.jpg").is_file()
-    assert {path.parent.name for path in (tmp_path / "pocket-2.part").glob("*/card.json")} == {"wide", "denoiser-1"}
+    assert {path.parent.name for path in (tmp_path / "pocket-2.part").glob("*/card.json")} == {"encoder", "denoiser-1"}
     (tmp_path / "pocket-2.part").rename(tmp_path / "again.state")  # put there, it is a stage
     again = ThumbnailTraining(THUMBNAIL_SMOKE, lambda: [("data", data)], tmp_path / "again")
-    again.until("wide")
-    again.one("wide")
-    assert torch.allclose(again.wide.classes.weight, task.wide.classes.weight, atol=1e-3)
+    again.until("encoder")
+    again.one("encoder")
+    assert torch.allclose(again.learner.classes.weight, task.learner.classes.weight, atol=1e-3)
 
 
 def test_a_stage_can_be_forecast_with(judge: Judge, tmp_path: Path) -> None:
     data = pictures(8, 2, 40)
     task = ThumbnailTraining(THUMBNAIL_SMOKE, lambda: [("data", data)], tmp_path / "out")
-    task.until("wide")
-    task.one("wide")
-    encoder = open_encoder(task.state / "wide", "cpu", "float32")
-    assert encoder.embed(judge.x[:3], 3).shape == (3, 32)
+    task.until("encoder")
+    task.one("encoder")
+    encoder = open_encoder(task.state / "encoder", "cpu", "float32")
+    assert encoder.embed(judge.x[:3], 3).shape == (3, 24)

@@ -134,7 +134,7 @@ def test_of_a_class_without_rows_no_other_is_taken(pictures: list[tuple[str, Dat
 
 
 def test_noise_is_of_both_kinds(glance: None, tmp_path: Path) -> None:
-    run = of_noise(Namespace(recipe="photo", smoke=True, keep_wide=False, seconds=[], work=tmp_path))
+    run = of_noise(Namespace(recipe="photo", smoke=True, seconds=[], work=tmp_path))
     assert min(run.table.counts["photographs"], run.table.counts["data"]) > 60
     assert run.builder("denoiser-1")().loss(0).isfinite()
 

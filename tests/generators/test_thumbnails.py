@@ -9,7 +9,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from onesdaug import Augmenter
 from onesdaug.augment.config import preset
@@ -25,11 +24,12 @@ from onesdaug.generators.pocket.recipe import THUMBNAIL_STAGES, ThumbnailRecipe
 from onesdaug.generators.pocket.smoke import THUMBNAIL_SMOKE
 from onesdaug.generators.pocket.thumbnail_training import ThumbnailTraining
 from onesdaug.generators.pocket.thumbnails import Thumbnails
-from onesdaug.generators.pocket.train_encoder import EncoderStage, Learner
+from onesdaug.generators.pocket.train_condition import ClassAndTurn
+from onesdaug.generators.pocket.train_encoder import EncoderStage
 from tests.conftest import make_image
 
 CPU = torch.device("cpu")
-WITHOUT_PIECES = ("wide", "encoder", "autoencoder", "decoder", "denoiser-1", "polish", "guidance")
+WITHOUT_PIECES = ("encoder", "autoencoder", "decoder", "denoiser-1", "polish", "guidance")
 Parts = list[tuple[str, Dataset]]
 
 
@@ -103,24 +103,32 @@ def test_novel_classes_and_single_classes_are_refused(parts: Parts) -> None:
 # -- encoders ---------------------------------------------------------------------------------------------------------
 
 
-def test_one_that_is_taught_comes_to_see_as_its_teacher_does(parts: Parts) -> None:
-    thumbnails = Thumbnails(parts, 32, CPU)
+def test_an_encoder_learns_from_small_pictures_first_and_is_left_at_its_own_size(parts: Parts) -> None:
+    thumbnails, sides = Thumbnails(parts, 32, CPU), []
     torch.manual_seed(0)
-    teacher = Learner(SlimRes12((8, 12, 16, 32)), 3).eval().requires_grad_(False)
-    config = replace(THUMBNAIL_SMOKE.encoder, steps=40, lr=0.05, taught=1.0)
-    stage = EncoderStage(config, Learner(SlimRes12((8, 12, 16, 24)), 3, 32), thumbnails, CPU, teacher)
+    config = replace(THUMBNAIL_SMOKE.encoder, steps=40, lr=0.05)
+    stage = EncoderStage(config, ClassAndTurn(SlimRes12((8, 12, 16, 24)), 3), thumbnails, CPU)
+    first = stage.model.encoder.network.blocks[0]
+    first.register_forward_pre_hook(lambda _, inputs: sides.append(inputs[0].shape[-1]))  # type: ignore[union-attr]
     optimizer, losses = stage.optimizer(), []
     for step in range(40):
         losses.append(float(stage.train_step(optimizer, step).detach()))
-    assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:3])
-    assert all(p.grad is None for p in teacher.parameters())
-    alike = EncoderStage(config, Learner(SlimRes12((8, 12, 16, 32)), 3, 32), thumbnails, CPU, teacher)
-    alike.model.load_state_dict({**alike.model.state_dict(), **teacher.state_dict()})
-    assert alike.model.match is not None
-    nn.init.eye_(alike.model.match.weight)
-    nn.init.zeros_(alike.model.match.bias)
-    alike.model.eval()
-    assert abs(float(alike.loss(0).detach())) < 1e-4  # who sees the same has nothing to learn
+    assert sides == [64] * 24 + [84] * 16
+    assert np.mean(losses[-10:]) < np.mean(losses[:10])
+    stage.scores(stage.model)
+    assert sides[-1] == stage.model.encoder.side == 84
+
+
+def test_the_length_that_fits_a_budget_counts_what_large_pictures_cost(parts: Parts) -> None:
+    model, thumbnails = ClassAndTurn(SlimRes12((8, 12, 16, 24)), 3), Thumbnails(parts, 32, CPU)
+    stage = EncoderStage(THUMBNAIL_SMOKE.encoder, model, thumbnails, CPU)
+    stage.set_epochs(100, 1)  # of small pictures
+    cost = (64 / 84) ** 2
+    assert stage.steps == pytest.approx(
+        100 * cost / (0.6 * cost + 0.4) * stage.steps_per_epoch, abs=stage.steps_per_epoch
+    )
+    with pytest.raises(ConfigError, match="small_share at least 0 and below 1"):
+        replace(THUMBNAIL_SMOKE.encoder, small_share=1.0)
 
 
 # -- what is drawn ----------------------------------------------------------------------------------------------------
@@ -131,7 +139,7 @@ def test_the_polish_compares_pictures_and_teaches_the_denoiser_alone(finished: T
     real = torch.randn(3, 6, 8, 8)
     assert float(finished.critic(real, real)) < 1e-4
     made = torch.randn(3, 6, 8, 8, requires_grad=True)
-    networks = (finished.wide, finished.learner, finished.autoencoder)
+    networks = (finished.learner, finished.critic_encoder, finished.autoencoder)
     for network in networks:
         network.zero_grad(set_to_none=True)  # what their own stages left
     finished.critic(made, real).backward()  # type: ignore[no-untyped-call]
@@ -178,7 +186,7 @@ def test_finished_stages_are_carried_and_only_the_last_of_a_network_is_needed(
     parts: Parts, finished: ThumbnailTraining, tmp_path: Path
 ) -> None:
     train(parts, tmp_path / "here", "denoiser-1")
-    for name in ("wide", "encoder", "decoder", "denoiser-1"):
+    for name in ("encoder", "decoder", "denoiser-1"):
         shutil.copytree(tmp_path / "here.state" / name, tmp_path / "there.state" / name)
     there = train(parts, tmp_path / "there")
     assert "autoencoder" not in there.stages
@@ -186,17 +194,8 @@ def test_finished_stages_are_carried_and_only_the_last_of_a_network_is_needed(
         assert torch.equal(value, there.denoiser.state_dict()[name]), name
     with pytest.raises(ConfigError, match=r"there\.state/polish is finished; delete it to train denoiser-2"):
         train(parts, tmp_path / "there", "denoiser-2")
-    with pytest.raises(ConfigError, match="stage 'paint' is none of wide, encoder"):
+    with pytest.raises(ConfigError, match="stage 'paint' is none of encoder, autoencoder"):
         train(parts, tmp_path / "there", "paint")
-
-
-def test_the_wide_encoder_can_be_kept_itself(parts: Parts, finished: ThumbnailTraining, tmp_path: Path) -> None:
-    shutil.copytree(finished.state / "wide", tmp_path / "out.state" / "wide")
-    run = train(parts, tmp_path / "out", recipe=THUMBNAIL_SMOKE.keeping_wide())
-    card = run.write(tmp_path / "out", "toys")
-    assert "encoder" not in card["stages"] and card["condition"]["widths"] == [8, 12, 16, 32]
-    generator = Pocket.from_pretrained(tmp_path / "out", device="cpu")
-    assert generator.image_tokens(torch.rand(1, 3, 32, 32)).shape == (1, 26, 32)
 
 
 def test_sizes_that_do_not_fit_each_other_are_refused(parts: Parts, tmp_path: Path) -> None:
@@ -206,9 +205,9 @@ def test_sizes_that_do_not_fit_each_other_are_refused(parts: Parts, tmp_path: Pa
 
 
 def test_the_released_recipe_fits_48_megabytes(tmp_path: Path) -> None:
-    recipe = ThumbnailRecipe().keeping_wide()  # the larger one
-    assert THUMBNAIL_STAGES[:4] == WITHOUT_PIECES[:4] and recipe.stage_names == [
-        "autoencoder", "decoder", "denoiser", "polish", "guidance", "wide", "encoder"
+    recipe = ThumbnailRecipe()
+    assert THUMBNAIL_STAGES[:3] == WITHOUT_PIECES[:3] and recipe.stage_names == [
+        "autoencoder", "decoder", "denoiser", "polish", "guidance", "encoder"
     ]  # fmt: skip
     with torch.device("meta"):
         run = ThumbnailTraining(recipe, list, tmp_path / "out")

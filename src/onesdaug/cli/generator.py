@@ -245,7 +245,7 @@ def _show(card: dict[str, Any], folder: Path, classes: bool) -> None:
     results().print(facts)
     rows = [
         (name, f"{s['steps']:,}", f"{s['batch']:,}", f"{s['seconds']:.1f}", f"{s['images_per_second']:,}")
-        for name in dict.fromkeys((*THUMBNAIL_STAGES[:4], *STAGES[:3], *THUMBNAIL_STAGES))
+        for name in dict.fromkeys((*THUMBNAIL_STAGES[:3], *STAGES[:3], *THUMBNAIL_STAGES))
         if (s := card["stages"].get(name))
     ]
     total = ("all", "", "", f"{card['seconds']:.1f}", "")

@@ -26,19 +26,20 @@ STRIDE = 32  # pixels along one side of a place of an EfficientNet's last map
 
 
 class SlimRes12(nn.Module):
-    """A Res12 of a third of the parameters, trained on the base classes; its 5×5 map is the local tokens."""
+    """A Res12 of any widths, trained here; its 5×5 map is the local tokens. It can be told to look at another side."""
 
     def __init__(self, widths: tuple[int, int, int, int] = WIDTHS, side: int = 84) -> None:
         super().__init__()
         self.network, self.side = Res12(widths), side
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        last = self.maps(x)[-1]
+    def forward(self, x: Tensor, side: int | None = None) -> tuple[Tensor, Tensor]:
+        last = self.maps(x, side)[-1]
         return last.mean((2, 3)), F.adaptive_avg_pool2d(last, GRID).flatten(2).transpose(1, 2)
 
-    def maps(self, x: Tensor) -> list[Tensor]:
+    def maps(self, x: Tensor, side: int | None = None) -> list[Tensor]:
         """The feature maps after each of the four blocks, from fine to coarse."""
-        h = F.interpolate(x.float(), (self.side, self.side), mode="bilinear", align_corners=False, antialias=True)
+        size = (side or self.side, side or self.side)
+        h = F.interpolate(x.float(), size, mode="bilinear", align_corners=False, antialias=True)
         h = (h - channels(RES12_MEAN, h.device)) / channels(RES12_STD, h.device)
         h = h.to(next(self.parameters()).dtype)
         out = []

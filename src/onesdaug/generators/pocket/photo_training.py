@@ -245,7 +245,7 @@ def chain(stage: str) -> str:
     """Whose stages follow each other, each with all that those before it made: the autoencoder's, the denoiser's."""
     if stage in AUTOENCODER:
         return "autoencoder"
-    return stage if stage in ("wide", "encoder") else "denoiser"
+    return stage if stage == "encoder" else "denoiser"
 
 
 def seconds_of(stage: dict[str, Any]) -> float:

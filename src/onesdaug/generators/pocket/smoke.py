@@ -57,13 +57,11 @@ PHOTO_SMOKE = PhotoRecipe(
     guidance=replace(_FEW_OF_BOTH, decays=True, guidance=4.0),
 )
 _FEW_THUMBNAILS = replace(_FEW_PHOTOS, shares=(0.0, 0.6, 0.4))
-_FEW_LOOKS = EncoderConfig(steps=2, batch=8, lr=1e-3, warmup_epochs=0.0, ema=0.5, widths=(8, 12, 16, 24))
 THUMBNAIL_SMOKE = ThumbnailRecipe(
     network=replace(
         ThumbnailRecipe.network, size=32, ae_width=8, width=16, dim=32, depth=3, heads=2, global_dim=24, local_dim=24
     ),
-    wide=replace(_FEW_LOOKS, widths=(8, 12, 16, 32)),
-    encoder=replace(_FEW_LOOKS, taught=0.5),
+    encoder=EncoderConfig(steps=2, batch=8, lr=1e-3, warmup_epochs=0.0, ema=0.5, widths=(8, 12, 16, 24)),
     autoencoder=_FEW_CROPS,
     decoder=replace(_FEW_CROPS, adversarial=0.5),
     views=2,

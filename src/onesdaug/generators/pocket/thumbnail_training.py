@@ -1,10 +1,9 @@
 """`onesdaug generator train --recipe pocket-2`: from small labelled pictures to a folder of weights, in pieces.
 
-    wide ─► encoder ─► autoencoder ─► decoder ─► denoiser-1 ─► … ─► polish ─► guidance ─► NAME/model-*.safetensors
+    encoder ─► autoencoder ─► decoder ─► denoiser-1 ─► … ─► polish ─► guidance ─► NAME/model-*.safetensors
 
 As with photographs every finished stage lies in NAME.state and can be carried. Nothing here has seen a picture that
-is not in the data given: the encoder that is kept learns from a wider one of the same classes, which also judges what
-the autoencoder and, in the polish, the denoiser draw.
+is not in the data given, but for the second judge of the polish, the encoder of the released `pocket`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from onesdaug.generators.pocket.photo_table import KINDS, PhotoTable, Source, fi
 from onesdaug.generators.pocket.photo_training import PhotoTraining, settings_of
 from onesdaug.generators.pocket.recipe import THUMBNAIL_STAGES, ThumbnailRecipe
 from onesdaug.generators.pocket.thumbnails import Thumbnails
-from onesdaug.generators.pocket.train_encoder import EncoderStage, Learner
+from onesdaug.generators.pocket.train_condition import ClassAndTurn
+from onesdaug.generators.pocket.train_encoder import EncoderStage
 from onesdaug.generators.pocket.train_stage import PocketStage
 
 
@@ -46,8 +46,6 @@ class ThumbnailTraining(PhotoTraining):
         sizes, dim = recipe.network, recipe.kept_widths[-1]
         if (sizes.global_dim, sizes.local_dim) != (dim, dim):
             raise ConfigError(f"the encoder gives features of {dim}, the network expects {sizes.global_dim}")
-        if recipe.keeps_wide:
-            self.order = tuple(name for name in THUMBNAIL_STAGES if name != "encoder")
         super().__init__(recipe, [], out, device, deadline, compiled, pictures)
 
     @cached_property
@@ -59,63 +57,35 @@ class ThumbnailTraining(PhotoTraining):
         return made
 
     @cached_property
-    def wide(self) -> Learner:
-        return self._learner("wide")
-
-    @cached_property
-    def learner(self) -> Learner:
-        """Around the encoder that is kept."""
-        return self._learner("encoder", self.recipe.wide.widths[-1])
-
-    def _learner(self, name: str, teacher_dim: int = 0) -> Learner:
-        done = self.state / name / "card.json"
+    def learner(self) -> ClassAndTurn:
+        """Around the encoder."""
+        done = self.state / "encoder" / "card.json"
         classes = read_card(done.parent, Card)["stage"]["data"]["classes"] if done.is_file() else None
-        with self.seeded(name):
-            encoder = SlimRes12(self.recipe.stage(name).widths)  # type: ignore[attr-defined]
-            return Learner(encoder, len(classes or self.photographs.classes), teacher_dim)
+        with self.seeded("encoder"):
+            return ClassAndTurn(SlimRes12(self.recipe.kept_widths), len(classes or self.photographs.classes))
 
     @cached_property
     def encoder(self) -> SlimRes12:  # type: ignore[override]
-        return self._judge(self.wide if self.recipe.keeps_wide else self.learner)
-
-    def _judge(self, learner: Learner) -> SlimRes12:
-        """Its encoder, from now on only to look with."""
-        learner.to(self.device, memory_format=torch.channels_last).eval().requires_grad_(False)  # type: ignore[call-overload]
-        return learner.encoder
+        """From now on only to look with."""
+        self.learner.to(self.device, memory_format=torch.channels_last).eval().requires_grad_(False)  # type: ignore[call-overload]
+        return self.learner.encoder
 
     def _encoded(self, parts: Source) -> PhotoTable:
         made = PhotoTable(self.recipe.network.size, self.recipe.views, self.device, relative=True)
         return fill(parts, (self.autoencoder, self.encoder), made, held_of=KINDS)
 
     def trained_by(self, name: str) -> nn.Module:
-        learners = {"wide": lambda: self.wide, "encoder": lambda: self.learner}
-        return learners[name]() if name in learners else super().trained_by(name)
+        return self.learner if name == "encoder" else super().trained_by(name)
 
     def builder(self, name: str) -> Callable[[], PocketStage]:
-        recipe, device = self.recipe, self.device
-        if name == "wide":
-            return lambda: EncoderStage(recipe.wide, self.wide, self.photographs, device, look=self.look)
         if name == "encoder":
-
-            def taught() -> EncoderStage:
-                self._judge(self.wide)
-                return EncoderStage(recipe.encoder, self.learner, self.photographs, device, self.wide, self.look)
-
-            return taught
+            return lambda: EncoderStage(self.recipe.encoder, self.learner, self.photographs, self.device, self.look)
         return super().builder(name)
 
     def settled(self, name: str) -> dict[str, Any]:
-        if name in ("wide", "encoder"):
-            return {"settings": settings_of(self.recipe.stage(name)), "data": self.photographs.facts()}
+        if name == "encoder":
+            return {"settings": settings_of(self.recipe.encoder), "data": self.photographs.facts()}
         return super().settled(name)
-
-    def judge(self) -> SlimRes12:
-        """Not the one whose features are drawn from, where there are two."""
-        return self._judge(self.wide)
-
-    @property
-    def critic_encoder(self) -> SlimRes12:
-        return self.judge()
 
     def kept(self) -> dict[str, nn.Module]:
         return {**super().kept(), "condition": self.encoder}

@@ -44,7 +44,7 @@ class Thumbnails:
             out[0] = True
         everything = torch.cat(images)
         images.clear()
-        # by name: parts may come in another order on the machine where the next encoder is taught
+        # by name: parts may come in another order on another machine
         found, self.classes = self.classes, sorted(self.classes)
         numbers = torch.tensor([self.classes.index(name) for name in found])[torch.cat(labels)]
         self.held, self.held_labels = everything[out.to(device)], numbers[out].to(device)

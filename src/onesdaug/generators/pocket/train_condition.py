@@ -26,8 +26,8 @@ class ClassAndTurn(nn.Module):
         dim = encoder.network.dim
         self.classes, self.turns = nn.Linear(dim, n_classes), nn.Linear(dim, 4)
 
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        features, _ = self.encoder(x)
+    def forward(self, x: Tensor, side: int | None = None) -> tuple[Tensor, Tensor]:
+        features, _ = self.encoder(x, side)
         return self.classes(features), self.turns(features)
 
 
