@@ -195,7 +195,7 @@ def test_the_next_pocket_is_trained_in_pieces_without_photographs(folder: Path, 
     assert not (tmp_path / "mine").exists() and "encoder: 2 steps of 8" in first.stderr
     result = generator(*words, "-o", tmp_path / "mine", "--fixed-steps")
     assert result.exit_code == 0, result.output
-    assert "wide: done already" in result.stderr and "polish: 2 steps of 8" in result.stderr
+    assert "encoder: done already" in result.stderr and "polish: 2 steps of 8" in result.stderr
     assert "pocket, draws 32 × 32 pixels" in result.stdout and "toys + train, 2 classes" in result.stdout
     wrong = generator(*words, "-o", tmp_path / "mine", "--photographs", tmp_path)
     assert "from --data and --also alone" in str(error_of(wrong))
