@@ -6,6 +6,10 @@ Each argument is CLASSIFIER/SOURCE=BANK, a bank of `onesdaug fewshot embed` with
 a folder of `artifacts/fewshot`; `pocket@0.7` is a further source of the same generator. Writes
 `artifacts/demo/CLASSIFIER.SOURCE.safetensors` and `card.json`.
 
+    ONESDAUG_DATA=… python benchmarks/demo_bank.py --redraw pocket pocket@0.7
+
+draws the views of these sources anew, of the same images, here: for a generator whose weights were replaced.
+
 How many images: a bank costs 4 columns × d × 2 bytes per image, so an image costs 10 times as much with d = 640 as
 with d = 64, and what the luck of the draw adds to a gain falls with 1/√images. For a fixed size the two variances
 together are least at a ratio of √10 images; making the views takes time too, and all of artifacts/ has a limit, so it
@@ -19,7 +23,7 @@ import argparse
 import hashlib
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -31,12 +35,16 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from torch import Tensor  # noqa: E402
 
+from onesdaug.augment.config import preset  # noqa: E402
+from onesdaug.augment.operator import Augmenter, default_preset  # noqa: E402
 from onesdaug.common.provenance import commit  # noqa: E402
-from onesdaug.data.registry import BENCHMARKS  # noqa: E402
+from onesdaug.data.registry import BENCHMARKS, load_split  # noqa: E402
+from onesdaug.encoders.load import load_encoder  # noqa: E402
 from onesdaug.errors import ConfigError, DataError, OnesdaugError  # noqa: E402
 from onesdaug.fewshot.bank import FeatureBank, to_dtype  # noqa: E402
 from onesdaug.fewshot.evaluate import Task, ViewUse, evaluate  # noqa: E402
 from onesdaug.fewshot.heads import build_head  # noqa: E402
+from onesdaug.fewshot.views import Views  # noqa: E402
 from onesdaug.studies.kinds.demo.banks import CARD, TASK  # noqa: E402
 
 OUT = ROOT / "artifacts" / "demo"
@@ -175,13 +183,58 @@ def make(
     return card
 
 
+def augmenter_of(source: str) -> Augmenter:
+    """With the generator's preset, or as the studies enter at the paper's noise level: pocket@0.7."""
+    name, _, level = source.partition("@")
+    entry = {"noise_level": float(level), "noise_map": "strength", "steps": 10} if level else {}
+    generator = Augmenter.from_pretrained(name, device="cpu").generator
+    return Augmenter(generator, preset(default_preset(name), **entry))
+
+
+def redraw(sources: Sequence[str], out: Path = OUT, released: Path = RELEASED) -> None:
+    """The banks of these sources with views drawn anew; the images, and so the first column, stay."""
+    card = json.loads((out / CARD).read_text())
+    whole = load_split("miniimagenet", "test")
+    rows = {name: row for row, name in enumerate(whole.ids)}
+    for source in sources:
+        entries = [entry for entry in card["banks"] if entry["source"] == source]
+        banks = {entry["classifier"]: FeatureBank.load(out / entry["file"]) for entry in entries}
+        names = list(dict.fromkeys(name for bank in banks.values() for name in bank.info.ids))
+        augmenter, seen = augmenter_of(source), dict[str, list[Tensor]]()
+        drawing = Views(augmenter, source, augmenter.device)
+        encoders = {name: load_encoder(released / name, "cpu") for name in banks}
+        for start in range(0, len(names), 32):
+            few = names[start : start + 32]
+            images = whole.images[[rows[name] for name in few]]
+            views = drawing.make(images, few, K, SEED)
+            for classifier, encoder in encoders.items():
+                embedded = encoder.embed(views.flatten(0, 1)).unflatten(0, views.shape[:2])
+                seen.setdefault(classifier, []).append(embedded)
+            print(f"{source}: {start + len(few)} of {len(names)}", file=sys.stderr, flush=True)
+        for entry in entries:
+            bank = banks[entry["classifier"]]
+            order = [names.index(name) for name in bank.info.ids]
+            made = torch.cat(seen[entry["classifier"]])[order].to(bank.features.dtype)
+            info = replace(bank.info, views={**drawing.describe(), "k": K}, commit=commit())
+            file = out / entry["file"]
+            FeatureBank(torch.cat([bank.features[:, :1], made], dim=1), bank.labels, info).save(file)
+            entry |= {**info.summary(), "data": entry["data"], "spread": None}
+            entry |= {"bytes": file.stat().st_size, "sha256": file_hash(file)}
+    card["bytes"] = sum(entry["bytes"] for entry in card["banks"])
+    (out / CARD).write_text(json.dumps(card, indent=2) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("banks", nargs="+", metavar="CLASSIFIER/SOURCE=BANK")
+    parser.add_argument("banks", nargs="*", metavar="CLASSIFIER/SOURCE=BANK")
+    parser.add_argument("--redraw", nargs="+", metavar="SOURCE", help="draw the views of these sources anew, here")
     parser.add_argument("--per-class", action="append", default=[], metavar="CLASSIFIER=N")
     parser.add_argument("--parts", type=int, default=PARTS, help="other parts to measure the spread on")
     parser.add_argument("-o", "--output", type=Path, default=OUT)
     args = parser.parse_args()
+    if args.redraw:
+        redraw(args.redraw, args.output)
+        return
     full: dict[str, dict[str, FeatureBank]] = {}
     for text in args.banks:
         name, _, file = text.partition("=")

@@ -8,7 +8,7 @@ condition features → classifier features on the base classes, and scores 5-way
 about 15 minutes on two CPU cores, later ones a few. Writes `benchmarks/results/forecast.json` and the table in
 `docs/forecast.md`. `--part NAME` is a forecast of its own, of the conditions given, with its own file and table;
 `--per-class 30 40` looks at fewer images, `--data cub` at birds. An encoder is a name, a checkpoint, a stage of a
-recipe (…/pocket-2.state/encoder), or two of them with a + between: both together.
+recipe (…/pocket.state/encoder), or two of them with a + between: both together.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def open_encoder(spec: str | Path, device: str, precision: str) -> Encoder:
 
 
 def stage_encoder(folder: Path) -> SlimRes12:
-    """The encoder in a finished stage of the recipe pocket-2."""
+    """The encoder in a finished stage of the recipe pocket."""
     tensors, card = load_checkpoint(folder)
     weights = part(tensors, "encoder")
     return restored(lambda: SlimRes12(tuple(card["stage"]["settings"]["widths"])), weights, folder)

@@ -38,7 +38,6 @@ ENCODERS = {
 DATA = {"miniimagenet": "the base classes of miniImageNet"}
 PRESETS = {
     "pocket": "accuracy of weak classifiers: the best mean relative gain over three classifiers on validation classes",
-    "pocket-fast": "the same with half the steps",
     "pocket-faithful": "looking at: the object stays what it is",
     "pocket-imagenet": "accuracy, with that generator",
     "pocket-imagenet-fine": "the same for classes that differ in details: chosen on CUB's validation classes",

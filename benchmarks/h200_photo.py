@@ -1,4 +1,4 @@
-"""Train a generator on a lent GPU machine that keeps nothing, in pieces that are carried home: photo, or pocket-2.
+"""Train a generator on a lent GPU machine that keeps nothing, in pieces that are carried home: photo, or pocket.
 
 Here (ONESDAUG_DATA set; --coco and --tiny are what photo_data.py made; ENDED is what `watch` brought home):
 
@@ -24,7 +24,7 @@ and for half as long on CUB's. `--smoke` does all of it on a CPU in a minute. Th
 
     python benchmarks/h200_photo.py write PLACE --until guidance      PLACE from the stages in PLACE.state
 
-With `--recipe pocket-2` in every call the next pocket is trained: no --coco, folders carry/pocket-2-00, …
+With `--recipe pocket` in every call the next pocket is trained: no --coco, folders carry/pocket-00, …
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("action", choices=sorted(ACTIONS))
     parser.add_argument("folder", nargs="*", help="take: what was carried; decode: a zip file; probe: stages")
-    parser.add_argument("--recipe", choices=["photo", "pocket-2"], default="photo")
+    parser.add_argument("--recipe", choices=["photo", "pocket"], default="photo")
     parser.add_argument("--coco", type=Path)
     parser.add_argument("--tiny", type=Path)
     parser.add_argument("--shards", type=int, help="prepare: only so many of the zip files of --coco")

@@ -1,4 +1,4 @@
-"""What `photo` and `pocket-2` are trained on, as zip files that a lent machine can be sent.
+"""What `photo` and `pocket` are trained on, as zip files that a lent machine can be sent.
 
     python benchmarks/photo_data.py coco COCO.git -o data/coco --pope FOLDER     train2017, without POPE's pictures
     python benchmarks/photo_data.py tiny TINY.git -o data/tiny                   Tiny-ImageNet outside miniImageNet

@@ -138,7 +138,7 @@ class ThumbnailLook(Look):
         if self.judge is None:
             return [], {}
         if self.stage == "encoder":
-            return [], self.judge.encoder(model.encoder)
+            return [], self.judge.encoder(model.encoder, self.task.recipe.network.size)
         rows = [self.views(model, config)[:, 0] for config in self.settings.values()]
         found = {
             f"{name} {what}": gain

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import argparse
 
-RECIPES = ("photo", "pocket-2")
+RECIPES = ("photo", "pocket")
 KINDS = {"coco": "photographs", "miniimagenet": "data", "cub": "data", "tiny": "also"}  # folder → as the recipe says
 FINEST = 84  # pixels of pictures with classes: those of CUB are made as small as miniImageNet's
 PATIENCE = 150.0  # seconds without a new parcel until those are learned from that are there
 SEEN = {
     "photo": "COCO train2017 + miniImageNet base classes + Tiny-ImageNet outside miniImageNet",
-    "pocket-2": "miniImageNet base classes + Tiny-ImageNet outside miniImageNet's other classes",
+    "pocket": "miniImageNet base classes + Tiny-ImageNet outside miniImageNet's other classes",
 }
 
 

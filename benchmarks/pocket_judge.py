@@ -51,9 +51,9 @@ class Judge:
         self.classifiers = {folder.name: (load_encoder(folder, device), load_head(folder)) for folder in folders}
         self.originals = {name: self._features(name, self.x) for name in self.classifiers}
 
-    def encoder(self, condition: nn.Module) -> dict[str, float]:
-        """Accuracy of its own, percent."""
-        features = self._each(self.x, lambda x: measure(condition, x)[0])
+    def encoder(self, condition: nn.Module, size: int) -> dict[str, float]:
+        """Accuracy of its own, percent, on pictures as a generator of this size shows them to it."""
+        features = self._each(self.at(size), lambda x: measure(condition, x)[0])
         return {shot: alone for shot, (alone, _) in self._scores(features, features, None).items()}
 
     def gains(self, views: Tensor) -> dict[str, float]:
@@ -123,7 +123,7 @@ def main() -> None:
     record: dict[str, Any] = {"data": data.fingerprint, "rows": {}}
     for name in args.generator:
         generator = find_generator(name).from_pretrained(name, device=args.device)
-        found = {"encoder": judge.encoder(generator.condition),
+        found = {"encoder": judge.encoder(generator.condition, generator.size),
                  "round trip": judge.round_trip(generator.autoencoder, generator.size)}  # fmt: skip
         for setting in args.views:
             drawing = Augmenter(generator, preset(setting))

@@ -29,7 +29,7 @@ from onesdaug.generators.load import has_weights  # noqa: E402
 
 OUT = ROOT / "benchmarks" / "results" / "pocket-speed.json"
 SETTINGS = (
-    ("pocket", "pocket"), ("pocket", "pocket-fast"), ("pocket", "pocket-faithful"),
+    ("pocket", "pocket"), ("pocket", "pocket-faithful"),
     ("pocket-imagenet", "pocket-faithful"), ("pocket-imagenet", "pocket-imagenet"),
     ("photo", "photo"), ("photo", "photo-accuracy"), ("photo-128", "photo-accuracy"),
 )  # fmt: skip

@@ -26,7 +26,7 @@ from onesdaug.encoders.load import load_encoder  # noqa: E402
 from onesdaug.fewshot.bank import BankInfo, FeatureBank  # noqa: E402
 from onesdaug.fewshot.views import Views, as_batch, resolve_views  # noqa: E402
 
-CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12")
+CLASSIFIERS = ("mini-protonet-convnet", "mini-protonet-res12", "mini-feat-res12")
 SOURCES = ("crop-flip", "shape", "pocket", "pocket-imagenet")
 K = 3
 

@@ -231,18 +231,16 @@ def test_presets_are_the_papers() -> None:
 def test_the_pocket_presets() -> None:
     assert set(PRESETS) == {
         "paper", "paper-fast", "paper-cheap", "vlm",
-        "pocket", "pocket-fast", "pocket-faithful", "pocket-imagenet", "pocket-imagenet-fine",
+        "pocket", "pocket-faithful", "pocket-imagenet", "pocket-imagenet-fine",
         "photo", "photo-accuracy",
     }  # fmt: skip
     pockets = {name: preset(name) for name in PRESETS if name.startswith(("pocket", "photo"))}
     assert all(config.solver == "dpm++" and config.noise_map == "cumulative" for config in pockets.values())
     assert {name: config.mode for name, config in pockets.items()} == {
-        "pocket": "class", "pocket-fast": "class", "pocket-faithful": "self",
+        "pocket": "class", "pocket-faithful": "self",
         "pocket-imagenet": "class", "pocket-imagenet-fine": "self", "photo": "self", "photo-accuracy": "class",
     }  # fmt: skip
-    full, fast = pockets["pocket"], pockets["pocket-fast"]
-    assert fast.steps < full.steps and fast == full.model_copy(update={"steps": fast.steps})
-    assert pockets["pocket-faithful"].noise_level < full.noise_level
+    assert pockets["pocket-faithful"].noise_level < pockets["pocket"].noise_level
     assert all(preset(name).mode is None for name in PRESETS if name not in pockets)
 
 
@@ -257,7 +255,7 @@ def test_a_model_brings_its_preset(tiny_sd: Path, tmp_path: Path) -> None:
     assert {name: faithful_preset(name) for name in models} == shown  # what one looks at shows what the picture shows
     default = Augmenter.from_pretrained(device="cpu")
     assert default.config == preset("pocket-faithful") and default.side == 96
-    assert Augmenter.from_pretrained("pocket", preset="pocket-fast", device="cpu").config == preset("pocket-fast")
+    assert Augmenter.from_pretrained("pocket", preset="pocket", device="cpu").config == preset("pocket")
     off = Augmenter.from_pretrained("pocket", ip_adapter=False, device="cpu").config
     assert off == preset("pocket-faithful", condition=False)
 

@@ -113,9 +113,9 @@ def test_the_next_pocket_goes_the_same_way_and_is_judged(tmp_path: Path, monkeyp
     (carry / "0" / "expected.json").write_text(json.dumps(expected))
     monkeypatch.setenv("OUT", str(home))
     for machine, stages in (("one", ["decoder"]), ("two", ["denoiser-1", "polish", "guidance"])):
-        common = ("--recipe", "pocket-2", "--work", tmp_path / machine, "--smoke")
-        if (home / "pocket-2.state").is_dir():
-            for number, parcel in enumerate(_state(home / "pocket-2.state", carry / "0" / "pocket-2.state")):
+        common = ("--recipe", "pocket", "--work", tmp_path / machine, "--smoke")
+        if (home / "pocket.state").is_dir():
+            for number, parcel in enumerate(_state(home / "pocket.state", carry / "0" / "pocket.state")):
                 for folder, path in parcel:
                     (carry / f"s{number}" / folder).mkdir(parents=True)
                     shutil.copyfile(path, carry / f"s{number}" / folder / path.name)
@@ -133,8 +133,8 @@ def test_the_next_pocket_goes_the_same_way_and_is_judged(tmp_path: Path, monkeyp
     assert "4 pictures of 3 classes, 1 held out" in first and "sheet-decoder: round trip dB" in first
     assert (tmp_path / "two" / "train.txt").read_text().count("done already") == 3
     assert json.loads((tmp_path / "two" / "sweep.json").read_text())["rows"][0]["gains"]
-    (home / "pocket-2.state").rename(home / "made.state")
-    call("write", home / "made", "--until", "guidance", "--int8", "--smoke", "--recipe", "pocket-2")
+    (home / "pocket.state").rename(home / "made.state")
+    call("write", home / "made", "--until", "guidance", "--int8", "--smoke", "--recipe", "pocket")
     card = json.loads((home / "made" / "card.json").read_text())
     assert card["kind"] == "pocket" and card["guidance"] == 16 and card["data"]["classes"] == ["n6", "n7", "n8"]
     assert "outside miniImageNet" in card["data"]["name"]

@@ -60,7 +60,7 @@ def test_a_lent_machine_needs_no_scipy(judge: Judge, monkeypatch: pytest.MonkeyP
 
 def test_encoders_and_denoisers_are_looked_at_and_left_to_be_carried(judge: Judge, tmp_path: Path) -> None:
     data = pictures(8, 2, 40)
-    task = ThumbnailTraining(THUMBNAIL_SMOKE, lambda: [("data", data)], tmp_path / "pocket-2")
+    task = ThumbnailTraining(THUMBNAIL_SMOKE, lambda: [("data", data)], tmp_path / "pocket")
     for stage in task.until("denoiser-1"):
         task.one(stage)
     found = ThumbnailLook(task, judge, tmp_path, "encoder")(task.learner, 100)
@@ -68,8 +68,8 @@ def test_encoders_and_denoisers_are_looked_at_and_left_to_be_carried(judge: Judg
     found = ThumbnailLook(task, judge, tmp_path, "denoiser-1")(task.denoiser, 200)
     assert len(found) == 6 and "class-1 protonet-convnet 5shot" in found
     assert (tmp_path / "sheet-denoiser-1-000200.jpg").is_file()
-    assert {path.parent.name for path in (tmp_path / "pocket-2.part").glob("*/card.json")} == {"encoder", "denoiser-1"}
-    (tmp_path / "pocket-2.part").rename(tmp_path / "again.state")  # put there, it is a stage
+    assert {path.parent.name for path in (tmp_path / "pocket.part").glob("*/card.json")} == {"encoder", "denoiser-1"}
+    (tmp_path / "pocket.part").rename(tmp_path / "again.state")  # put there, it is a stage
     again = ThumbnailTraining(THUMBNAIL_SMOKE, lambda: [("data", data)], tmp_path / "again")
     again.until("encoder")
     again.one("encoder")

@@ -150,6 +150,7 @@ def test_errors_of_train_are_for_people(trained: tuple[Path, Result], folder: Pa
     )
     imagenet = ["train", "--recipe", "pocket-imagenet", "--data", folder, "-o", tmp_path / "x", "--device", "cpu"]
     assert "holds no card.json" in str(error_of(generator(*imagenet, "--init", tmp_path / "none")))
+    assert "give --init FOLDER" in str(error_of(generator(*imagenet)))
     assert "other sizes" in str(error_of(generator(*imagenet, "--init", trained[0])))
     assert "device 'gpu' is not known" in str(error_of(generator(*smoke, "--device", "gpu", "-o", tmp_path / "x")))
     assert not (tmp_path / "x").exists()
@@ -161,7 +162,7 @@ def test_what_is_there_is_not_written_over(trained: tuple[Path, Result], folder:
     (tmp_path / "photos" / "a.txt").write_text("mine")
     assert "holds something else" in str(error_of(generator(*smoke, "-o", tmp_path / "photos")))
     assert "is a file" in str(error_of(generator(*smoke, "-o", tmp_path / "photos" / "a.txt")))
-    other = error_of(generator("train", "--data", folder, "--device", "cpu", "-o", trained[0]))
+    other = error_of(generator("train", "--recipe", "pocket-1", "--data", folder, "--device", "cpu", "-o", trained[0]))
     assert isinstance(other, ConfigError) and "another recipe or other images" in str(other)
 
 
@@ -185,11 +186,11 @@ def test_photographs_are_trained_on_in_pieces(folder: Path, tmp_path: Path) -> N
     )
     assert "needs --photographs" in str(error_of(generator("train", "--recipe", "photo", "-o", tmp_path / "other")))
     wrong = generator("train", "--recipe", "smoke", "--photographs", tmp_path, "-o", tmp_path / "other")
-    assert "are for the recipe photo, not smoke" in str(error_of(wrong))
+    assert "--photographs is for the recipe photo, --also for pocket and photo, not for smoke" in str(error_of(wrong))
 
 
 def test_the_next_pocket_is_trained_in_pieces_without_photographs(folder: Path, tmp_path: Path) -> None:
-    words = ["train", "--recipe", "pocket-2-smoke", "--data", folder, "--also", folder / "train", "--device", "cpu"]
+    words = ["train", "--recipe", "pocket-smoke", "--data", folder, "--also", folder / "train", "--device", "cpu"]
     first = generator(*words, "-o", tmp_path / "mine", "--until", "encoder")
     assert first.exit_code == 0, first.output
     assert not (tmp_path / "mine").exists() and "encoder: 2 steps of 8" in first.stderr
@@ -202,5 +203,5 @@ def test_the_next_pocket_is_trained_in_pieces_without_photographs(folder: Path, 
 
 
 def test_a_generator_of_another_recipe_is_not_written_over(trained: tuple[Path, Result], folder: Path) -> None:
-    words = ["train", "--recipe", "pocket-2-smoke", "--data", folder, "-o", trained[0], "--device", "cpu"]
+    words = ["train", "--recipe", "pocket-smoke", "--data", folder, "-o", trained[0], "--device", "cpu"]
     assert "is a generator of another recipe" in str(error_of(generator(*words)))

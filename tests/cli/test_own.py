@@ -247,6 +247,6 @@ def test_the_papers_preset_on_pocket_is_remarked_upon(caplog: pytest.LogCaptureF
     Augmenter.from_pretrained("pocket", preset="paper", device="cpu")
     assert "preset paper was made for Stable Diffusion (sd15), not for pocket" in caplog.text
     caplog.clear()
-    Augmenter.from_pretrained("pocket", preset="pocket-fast", device="cpu")
+    Augmenter.from_pretrained("pocket", preset="pocket", device="cpu")
     Augmenter.from_pretrained("shape", preset="paper", device="cpu")
     assert not caplog.text

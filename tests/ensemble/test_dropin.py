@@ -194,7 +194,7 @@ def test_pickles_copies_and_workers(views: str) -> None:
 def test_reprs_say_what_will_be_done() -> None:
     from sklearn.linear_model import LogisticRegression
 
-    aug = Augmenter.from_pretrained("pocket", preset="pocket-fast", device="cpu")
+    aug = Augmenter.from_pretrained("pocket", preset="pocket", device="cpu")
     assert repr(aug).startswith("Augmenter(Pocket, dpm++, noise level 0.85") and repr(aug).endswith("device=cpu)")
     assert repr(Augmenter.from_pretrained("shape", device="cpu")).startswith("Augmenter(shape tweak only")
     text = repr(TestTimeEnsemble(LogisticRegression(C=3), aug, k=2))

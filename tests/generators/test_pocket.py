@@ -255,7 +255,7 @@ def test_more_noise_leads_further_away(pocket: Pocket, photos: torch.Tensor, mod
 
 
 def test_views_of_any_picture_have_its_size(pocket: Pocket) -> None:
-    aug = Augmenter(pocket, preset("pocket-fast", steps=2))
+    aug = Augmenter(pocket, preset("pocket", steps=2))
     colour = photograph("chelsea")
     pictures = [
         Image.new("RGB", (1, 500), "red"),
@@ -274,7 +274,7 @@ def test_views_of_any_picture_have_its_size(pocket: Pocket) -> None:
 
 
 def test_a_view_is_the_same_in_any_batch(pocket: Pocket, photos: torch.Tensor) -> None:
-    aug = Augmenter(pocket, preset("pocket-fast", steps=3), batch_size=4)
+    aug = Augmenter(pocket, preset("pocket", steps=3), batch_size=4)
     together = aug.tensors(photos[:2], k=2)
     alone = torch.cat([aug.tensors(photos[i : i + 1], k=2) for i in range(2)])
     assert (together - alone).abs().max() < 1e-4

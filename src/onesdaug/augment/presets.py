@@ -15,8 +15,8 @@ _POCKET = {"solver": "dpm++", "noise_map": "cumulative", "image_scale": 1.0, "mo
 
 # `paper-cheap` is half of `paper-fast`: half the steps, and no guidance where little noise is left (docs/speed.md).
 # The pocket presets were chosen on validation classes (docs/generators.md): `pocket` and `pocket-imagenet` by few-shot
-# accuracy, each for its generator; `pocket-fast` is `pocket` with half the steps, `pocket-faithful` stays close to
-# the image, for looking at; `pocket-imagenet-fine` was chosen on birds (CUB), whose classes differ in details.
+# accuracy, each for its generator; `pocket-faithful` stays close to the image, for looking at;
+# `pocket-imagenet-fine` was chosen on birds (CUB), whose classes differ in details.
 # `photo-accuracy` was chosen on validation classes too; `photo` by looking at what it draws.
 PRESETS = Registry(
     "preset",
@@ -26,8 +26,7 @@ PRESETS = Registry(
         "paper-fast": {"solver": "dpm++", "steps": 10},
         "paper-cheap": {"solver": "dpm++", "steps": 5, "guidance_interval": (0.3, 1.0)},
         "vlm": {"solver": "dpm++", "steps": 10, "noise_level": 0.1, "shape": _VLM_SHAPE},
-        "pocket": {**_POCKET, "noise_level": 0.85, "guidance": 16.0, "steps": 12},
-        "pocket-fast": {**_POCKET, "noise_level": 0.85, "guidance": 16.0, "steps": 6},
+        "pocket": {**_POCKET, "noise_level": 1.0, "guidance": 8.0, "steps": 4},
         "pocket-faithful": {**_POCKET, "noise_level": 0.7, "guidance": 4.0, "steps": 20, "mode": "self"},
         "pocket-imagenet": {**_POCKET, "noise_level": 1.0, "guidance": 16.0, "steps": 8},
         "pocket-imagenet-fine": {**_POCKET, "noise_level": 0.95, "guidance": 8.0, "steps": 12, "mode": "self"},
@@ -41,8 +40,7 @@ PURPOSES = {
     "paper-fast": "the same with a solver that takes half the steps",
     "paper-cheap": "half of paper-fast's cost",
     "vlm": "the paper's settings for vision-language models: closest to the picture",
-    "pocket": "for accuracy with pocket: caricatures of the class, not for looking at",
-    "pocket-fast": "the same with half the steps",
+    "pocket": "for accuracy with pocket: caricatures of the class, drawn from the condition alone",
     "pocket-faithful": "for looking at: shows what the picture shows",
     "pocket-imagenet": "for accuracy with pocket-imagenet: drawn from the condition alone",
     "pocket-imagenet-fine": "the same for classes that differ in details, such as birds",

@@ -23,7 +23,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
 )
-RecipeName = Literal["pocket", "pocket-imagenet", "pocket-2", "photo", "smoke", "pocket-2-smoke", "photo-smoke"]
+RecipeName = Literal["pocket", "photo", "pocket-1", "pocket-imagenet", "pocket-smoke", "photo-smoke", "smoke"]
 
 
 @dataclass(frozen=True)
@@ -32,24 +32,24 @@ class Pictures:
 
     data: Annotated[str, "A benchmark's name, or your folder with train/ (or a zip, a CSV) in it"] = "miniimagenet"
     root: Root = None
-    init: Annotated[str | None, "pocket-imagenet: the finished generator it starts from (else pocket)"] = None
+    init: Annotated[
+        str | None, "pocket-imagenet: the finished generator of the recipe pocket-1 that it starts from"
+    ] = None
     photographs: Annotated[Path | None, "photo: photographs without classes, in folders or zip files"] = None
     also: Annotated[
         tuple[Path, ...],
-        "photo, pocket-2: more pictures of classes, such as Tiny-ImageNet: a zip or a folder of zips; may be repeated",
+        "pocket, photo: more pictures of classes, such as Tiny-ImageNet: a zip or a folder of zips; may be repeated",
     ] = ()
 
     def check(self, recipe: str) -> None:
         if recipe in ("photo", "photo-smoke"):
             if self.init is not None or self.photographs is None:
                 raise ConfigError(f"recipe {recipe} needs --photographs, and starts from nothing: no --init")
-        elif recipe in ("pocket-2", "pocket-2-smoke"):
+        elif recipe in ("pocket", "pocket-smoke"):
             if self.init is not None or self.photographs is not None:
                 raise ConfigError(f"recipe {recipe} learns from --data and --also alone: no --photographs, no --init")
         elif self.photographs or self.also:
-            raise ConfigError(
-                f"--photographs and --also are for the recipe photo, not {recipe}; pocket-2 takes --also"
-            )
+            raise ConfigError(f"--photographs is for the recipe photo, --also for pocket and photo, not for {recipe}")
 
 
 @app.command(
@@ -68,7 +68,7 @@ def train(
     recipe: Annotated[
         RecipeName,
         typer.Option(
-            help="pocket, pocket-imagenet (starts from a pocket), pocket-2 (the next pocket), photo, or one named "
+            help="pocket, photo, pocket-1 (the pocket before), pocket-imagenet (starts from a pocket-1), or one named "
             "smoke (tiny: to try)."
         ),
     ] = "pocket",
@@ -76,7 +76,7 @@ def train(
     until: Annotated[
         str,
         typer.Option(
-            metavar="STAGE", help="photo, pocket-2: the last stage to run now (denoiser-2: a second piece of it)."
+            metavar="STAGE", help="pocket, photo: the last stage to run now (denoiser-2: a second piece of it)."
         ),
     ] = "guidance",
     fixed_steps: Annotated[
@@ -88,7 +88,7 @@ def train(
 ) -> None:
     """Train a generator on a train split, stage by stage; a stopped run goes on where it was.
 
-    The recipes photo (on --photographs too) and pocket-2 train in pieces: finished stages beside --output are not run
+    The recipes pocket and photo (on --photographs too) train in pieces: finished stages beside --output are not run
     again.
     Exit code 0: finished; 2: wrong settings or data; 3: --max-seconds came first.
     """
@@ -101,7 +101,7 @@ def train(
     place = pick_device(device)
     _check_free(out)
     pictures.check(recipe)
-    if recipe.startswith(("photo", "pocket-2")):
+    if recipe in ("pocket", "photo", "pocket-smoke", "photo-smoke"):
         _train_in_pieces(recipe, out, pictures, until, fixed_steps, place, deadline)
     else:
         chosen, start = _recipe(recipe, pictures.init, fixed_steps)
@@ -182,7 +182,11 @@ def _recipe(name: RecipeName, init: str | None, fixed_steps: bool) -> tuple[Reci
     chosen = {**RECIPES, "smoke": SMOKE}[name]
     chosen = chosen.without_budget() if fixed_steps else chosen
     if name == "pocket-imagenet":
-        start = locate(init or "pocket")
+        if init is None:
+            raise ConfigError(
+                "recipe pocket-imagenet starts from a generator of the recipe pocket-1: give --init FOLDER"
+            )
+        start = locate(init)
         load_weights(start)  # what is wrong with it is said before the images are read
         return chosen, start
     if init is not None:

@@ -28,7 +28,7 @@ Decoder = Annotated[
     str | None,
     Field(
         description="Tiny decoder to draw with: cheaper, other views. sd15: AutoencoderTiny (TAESD), a folder or hub "
-        "id; pocket: artifacts/pocket-tiny-decoder"
+        "id; pocket-imagenet: artifacts/pocket-tiny-decoder"
     ),
 ]
 

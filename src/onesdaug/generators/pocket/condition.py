@@ -141,9 +141,12 @@ def maps_distance(made: list[Tensor], real: list[Tensor]) -> Tensor:
 
 
 class GlobalFeature(nn.Module):
-    """A condition encoder as a plain network, images in [0, 1] → its global feature; for looking through it alone."""
+    """A condition encoder as a plain network, images in [0, 1] → its global feature; for looking through it alone.
 
-    preprocess = Preprocess(resize=84, crop=84, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
+    It is shown pictures as a pocket generator shows them: enlarged. One that learned from such finds others too sharp.
+    """
+
+    preprocess = Preprocess(resize=96, crop=96, mean=(0.0, 0.0, 0.0), std=(1.0, 1.0, 1.0))
 
     def __init__(self, condition: nn.Module) -> None:
         super().__init__()

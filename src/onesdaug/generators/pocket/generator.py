@@ -234,7 +234,7 @@ def load_weights(name: str | Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 def load_decoder(source: str | Path, latents: str) -> tuple[TinyDecoder, str]:
     """A tiny decoder that `benchmarks/tiny_decoder.py` wrote, for these very latents, and its fingerprint."""
     folder = Path(source).expanduser()
-    advice = "a tiny decoder is artifacts/pocket-tiny-decoder or a folder that benchmarks/tiny_decoder.py wrote"
+    advice = "artifacts/pocket-tiny-decoder is one, for pocket-imagenet; benchmarks/tiny_decoder.py writes others"
     if (kind := _kind(folder, advice)) != DECODER:
         raise ConfigError(f"{folder} is {kind or 'of no known kind'}; for a pocket generator {advice}")
     tensors, card = load_checkpoint(folder, DecoderCard)

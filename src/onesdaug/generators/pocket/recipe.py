@@ -133,9 +133,9 @@ class Recipe:
 
 
 STAGES = ("encoder", "autoencoder", "denoiser", "polish")
-# Seconds are those of one H200, where the steps named above are what fitted; `pocket-imagenet` starts from `pocket`.
+# Seconds are those of one H200, where the steps named above are what fitted; `pocket-imagenet` starts from `pocket-1`.
 RECIPES: dict[str, Recipe] = {
-    "pocket": Recipe(),
+    "pocket-1": Recipe(),
     "pocket-imagenet": Recipe(
         condition="efficientnet-lite0",
         network=PocketConfig(global_dim=1280, local_dim=1280),
@@ -222,7 +222,7 @@ _THUMBNAILS = PocketConfig(
 
 @dataclass(frozen=True)
 class ThumbnailRecipe(PhotoRecipe):
-    """The next `pocket`: a wide encoder, trained for a third of the time; then as `photo`, with 96 pixels."""
+    """The recipe of `pocket`: a wide encoder, trained for a third of the time; then as `photo`, with 96 pixels."""
 
     condition: str = "slim-res12"
     network: PocketConfig = _THUMBNAILS

@@ -72,6 +72,6 @@ THUMBNAIL_SMOKE = ThumbnailRecipe(
 STAGED = {
     "photo": PhotoRecipe(),
     "photo-smoke": PHOTO_SMOKE,
-    "pocket-2": ThumbnailRecipe(),
-    "pocket-2-smoke": THUMBNAIL_SMOKE,
+    "pocket": ThumbnailRecipe(),
+    "pocket-smoke": THUMBNAIL_SMOKE,
 }  # those that are trained in pieces

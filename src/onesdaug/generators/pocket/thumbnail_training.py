@@ -1,4 +1,4 @@
-"""`onesdaug generator train --recipe pocket-2`: from small labelled pictures to a folder of weights, in pieces.
+"""`onesdaug generator train --recipe pocket`: from small labelled pictures to a folder of weights, in pieces.
 
     encoder ─► autoencoder ─► decoder ─► denoiser-1 ─► … ─► polish ─► guidance ─► NAME/model-*.safetensors
 
