@@ -359,4 +359,4 @@ def test_the_first_command_draws_what_the_picture_shows_and_says_so(
     told = augment(*common, "-o", tmp_path / "w", "--preset", "pocket", "--steps", 2).stderr
     assert f"preset {purpose('pocket')}, changed: dpm++" in told
     assert titles == [["pocket", "preset pocket-faithful"], ["pocket", "preset pocket, changed"]]
-    assert [rows_of(tmp_path / name)[0]["noise_level"] for name in "vw"] == [0.7, 0.85]
+    assert [rows_of(tmp_path / name)[0]["noise_level"] for name in "vw"] == [0.7, 1.0]

@@ -42,7 +42,7 @@ def test_generators_that_come_with_a_package(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(GENERATORS, "_installed", {})  # as if it were not installed
     lines = CliRunner().invoke(app, ["--root", str(tmp_path)]).output.splitlines()
     start = lines.index("generators that come with a package")
-    assert [line.split() for line in lines[start + 1 : start + 2]] == [["pocket", "ok,", "31.8", "MB"]]
+    assert [line.split() for line in lines[start + 1 : start + 2]] == [["pocket", "ok,", "45.2", "MB"]]
     assert lines[start + 2].split()[:2] == ["pocket-imagenet", "missing:"]
     assert "pip install ./packages/pocket-imagenet" in lines[start + 2]
     for number, name in enumerate(("photo", "photo-128"), start + 3):
@@ -57,7 +57,7 @@ def test_an_installed_generator_is_named_and_a_damaged_one_too(
     monkeypatch.setattr(Pocket, "weights", folder)
     monkeypatch.setattr(GENERATORS.get("pocket-imagenet"), "weights", folder)
     shown = CliRunner().invoke(app, ["--root", str(tmp_path)]).output
-    assert "pocket-imagenet                   ok, 31.8 MB" in shown
+    assert "pocket-imagenet                   ok, 45.2 MB" in shown
     (folder / "model-2-of-3.safetensors").unlink()
     told = json.loads(CliRunner().invoke(app, ["--root", str(tmp_path), "--json"]).output)
     damaged = [g for g in told["generators"] if g["name"] in ("pocket", "pocket-imagenet")]

@@ -80,7 +80,7 @@ def test_a_folder_called_pocket_is_not_the_embedded_one(
     command = ["train", "--recipe", "smoke", "--data", folder, "-o", "pocket", "--device", "cpu"]
     for shown in (generator(*command), generator(*command), generator("info", "./pocket")):
         assert shown.exit_code == 0 and "toys, 2 classes" in shown.stdout
-    assert "miniimagenet, 64 classes" in generator("info", "pocket").stdout
+    assert "241 classes" in generator("info", "pocket").stdout
     imagenet = generator("train", "--recipe", "pocket-imagenet", "--data", folder, "-o", "x", "--init", "./pocket")
     assert "other sizes" in str(error_of(imagenet))
 
@@ -100,14 +100,14 @@ def test_info_prints_the_facts_of_the_embedded_generator() -> None:
     size = sum(file.stat().st_size for file in locate("pocket").glob("*.safetensors"))
     total = sum(card["parameters"].values())
     facts = (
-        "slim-res12 (inside), mode class", "miniimagenet, 64 classes, 38,400 images", card["data"]["fingerprint"],
+        "slim-res12 (inside), mode self", "241 classes, 133,652", card["data"]["fingerprint"],
         f"{total:,}: ", f"denoiser {card['parameters']['denoiser']:,}", f"{size:,} bytes in 3 files",
         card["machine"]["device"], card["commit"], f"{card['weights']}: weights match the card",
-        f"{card['stages']['denoiser']['images_per_second']:,}", f"{card['seconds']:.1f}",
+        f"{card['stages']['denoiser-1']['images_per_second']:,}", f"{card['seconds']:.1f}",
     )  # fmt: skip
     for fact in facts:
         assert fact in result.stdout, fact
-    names = [result.stdout.index(f"│ {stage} ") for stage in ("encoder", "autoencoder", "denoiser", "polish")]
+    names = [result.stdout.index(f"│ {stage} ") for stage in ("encoder", "autoencoder", "denoiser-1", "guidance")]
     assert names == sorted(names)
     assert card["data"]["classes"][0] not in result.stdout
     named = generator("info", "--classes").stdout

@@ -195,7 +195,7 @@ def test_reprs_say_what_will_be_done() -> None:
     from sklearn.linear_model import LogisticRegression
 
     aug = Augmenter.from_pretrained("pocket", preset="pocket", device="cpu")
-    assert repr(aug).startswith("Augmenter(Pocket, dpm++, noise level 0.85") and repr(aug).endswith("device=cpu)")
+    assert repr(aug).startswith("Augmenter(Pocket, dpm++, noise level 1 ") and repr(aug).endswith("device=cpu)")
     assert repr(Augmenter.from_pretrained("shape", device="cpu")).startswith("Augmenter(shape tweak only")
     text = repr(TestTimeEnsemble(LogisticRegression(C=3), aug, k=2))
     assert text.startswith("TestTimeEnsemble(LogisticRegression(C=3), Augmenter(Pocket") and "k=2" in text

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from onesdaug import Augmenter, TestTimeEnsemble
 from onesdaug.augment.source import ViewSource
-from onesdaug.data.pixels import to_pil, to_uint8
+from onesdaug.data.pixels import to_pil
 from onesdaug.ensemble.select import settled, stops
 from onesdaug.ensemble.sources import as_source, find_views
 from onesdaug.errors import ConfigError
@@ -176,6 +177,7 @@ def test_a_view_alone_is_the_one_among_many(name: str) -> None:
     whole, pictures = source.tensors(batch, 3, ["a", "b"]), to_pil(batch)
     many = source.pictures(pictures, 3, 5)
     for number in (1, 2, 3):
-        assert (to_uint8(source.nth(batch, number, ["a", "b"])) == to_uint8(whole[:, number - 1])).all()
+        assert (source.nth(batch, number, ["a", "b"]) - whole[:, number - 1]).abs().max() < 2e-5  # of the kernels
         alone = source.nth_pictures(pictures, number, 5)
-        assert [view.tobytes() for view in alone] == [views[number - 1].tobytes() for views in many]
+        for one, views in zip(alone, many, strict=True):  # what lies between two levels may be rounded to either
+            assert np.abs(np.asarray(one, int) - np.asarray(views[number - 1], int)).max() <= 1

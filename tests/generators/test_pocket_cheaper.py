@@ -26,12 +26,12 @@ def pocket() -> Pocket:
     return Pocket.from_pretrained("pocket", device="cpu")
 
 
-def save_decoder(folder: Path, latents: str) -> Path:
+def save_decoder(folder: Path, latents: str, channels: int = 6) -> Path:
     """Untrained, in the real format."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        tiny = TinyDecoder(width=8, depth=1)
-    card = {"kind": DECODER, "network": {"channels": 4, "width": 8, "depth": 1}, "latents": latents}
+        tiny = TinyDecoder(channels, width=8, depth=1)
+    card = {"kind": DECODER, "network": {"channels": channels, "width": 8, "depth": 1}, "latents": latents}
     save_checkpoint(folder, {f"decoder.{k}": v for k, v in tiny.state_dict().items()}, card)
     return folder
 
@@ -62,10 +62,10 @@ def test_views_at_another_side(side: int) -> None:
     assert views.shape == (2, 1, 3, 50, 50) and torch.isfinite(views).all() and views.std() > 0.05
     x = pictures(side=side)
     z, t = generator.encode(x), torch.tensor([500, 500])
-    assert z.shape == (2, 4, side // 4, side // 4)
+    assert z.shape == (2, 6, side // 4, side // 4)
     for mode in ("self", "class"):
         tokens = generator.image_tokens(x, mode)
-        assert tokens.shape == (2, 26, 256)
+        assert tokens.shape == (2, 26, 384)
         assert generator.predict(z, t, tokens, torch.ones(2)).shape == z.shape
     assert generator.decode(z).shape == x.shape
     assert (generator.decode(z) - x).abs().mean() < 0.08  # convolutions know their pictures at any side
@@ -119,6 +119,7 @@ def test_a_tiny_decoder_draws_and_is_named(pocket: Pocket, tmp_path: Path) -> No
     z = pocket.encode(pictures(side=96))
     assert torch.equal(z, tiny.generator.encode(pictures(side=96)))  # only drawing is another's
     assert tiny.generator.decode(z).shape == (2, 3, 96, 96)
+    assert not any(p.any() for p in tiny.generator.autoencoder.draw.parameters())  # nothing but the tiny one draws
     half = Pocket.from_pretrained("pocket", decoder=folder, device="cpu", dtype="bfloat16")
     assert half.decode(z).dtype == torch.float32
 

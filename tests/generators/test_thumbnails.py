@@ -171,7 +171,7 @@ def test_the_finished_folder_is_a_clean_pocket_that_guides_itself(finished: Thum
     for name in cards:
         generator = Pocket.from_pretrained(tmp_path / name, device="cpu")
         drawing = Augmenter(generator, preset("pocket"))
-        assert "6 of 12 steps run, 6 network rows per view" in drawing.summary()
+        assert "4 of 4 steps run, 4 network rows per view" in drawing.summary()
         views[name] = drawing.tensors(x, k=1)
     assert torch.allclose(views["half"], views["bytes"], atol=0.05)
     stored = load_checkpoint(tmp_path / "bytes")[0]

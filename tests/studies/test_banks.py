@@ -124,7 +124,7 @@ def test_a_folder_of_ones_own_is_data_too(world: World, tmp_path: Path, given: s
 
 def test_rows_that_come_to_the_same_settings_share_a_bank(world: World, tmp_path: Path) -> None:
     """A row may spell out what the preset has anyway; the one that wants fewer views must not win."""
-    same = '{ id = "same", label = "same", views = "generated", config = { noise_level = 0.85 }, uses = [[1, 1]] },'
+    same = '{ id = "same", label = "same", views = "generated", config = { noise_level = 1.0 }, uses = [[1, 1]] },'
     text = FEW.replace("uses = [[1, 1]]", "uses = [[2, 2]]").replace("rows = [", f"rows = [{same}")
     text += '[[claims]]\nsays = "x"\nbetter = { row = "generated", support = 2, query = 2 }\nthan = { row = "none" }\n'
     (tmp_path / "twice.toml").write_text(text)
@@ -195,7 +195,7 @@ def test_a_row_may_load_its_generator_in_another_way(
     from tests.generators.test_pocket_cheaper import save_decoder
 
     generator = Pocket.from_pretrained(world.generator, device="cpu")
-    save_decoder(tmp_path / "decoder", generator.latents)
+    save_decoder(tmp_path / "decoder", generator.latents, channels=4)
     monkeypatch.chdir(tmp_path)  # a relative path starts where the study is run
     (tmp_path / "cheaper.toml").write_text(CHEAPER)
     result = only(run([str(tmp_path / "cheaper.toml")], world.settings(tmp_path / "work", per_class=17), tmp_path, ""))

@@ -35,7 +35,7 @@ def test_main(world: World, tmp_path: Path) -> None:
     assert {(c.support, c.query) for c in generated} == {(1, 1), (2, 2), (3, 3)}
     assert {c.generator for c in generated} == {"tiny"}
     assert {(c.row, c.noise_level, c.label) for c in generated} == {
-        ("generated", 0.85, "1S-DAug"),
+        ("generated", 1.0, "condition alone"),
         ("paper-point", 0.7, "1S-DAug"),
         ("tuned", None, "tuned"),
     }
@@ -166,7 +166,8 @@ def test_ablation(world: World, tmp_path: Path) -> None:
     assert len(different) > 1  # the settings reach the pixels
     banks = {path.name for path in (tmp_path / "work" / "banks").iterdir()}
     settings = {json.dumps([row.views, row.config], sort_keys=True) for row in load_study("ablation").rows}
-    assert len(banks) == len(settings) == 18  # the original's weight needs no bank of its own
+    # the original's weight needs no bank of its own, nor does noise level 1, which is the preset's
+    assert len(banks) == len(settings) - 1 == 17
     assert rows["round-trip"].generator == "tiny" and rows["round-trip"].noise_level is None
     assert rows["noise-1.0"].noise_level == 1.0
 
@@ -200,7 +201,7 @@ def test_views_are_drawn_over_and_over_for_the_headline(world: World, tmp_path: 
 def test_theory(world: World, tmp_path: Path) -> None:
     result = only(run(["theory"], world.settings(), tmp_path, ""))
     assert [(entry.classifier, entry.noise_level) for entry in result.theory] == [
-        (name, level) for name in ("ProtoNet-Res12", "FEAT-Res12") for level in (0.85, 0.7)
+        (name, level) for name in ("ProtoNet-Res12", "FEAT-Res12") for level in (1.0, 0.7)
     ]
     for entry in result.theory:
         gap = entry.gap

@@ -117,6 +117,9 @@ class Pocket(Generator):
         latents = weights_fingerprint(parts["autoencoder"].state_dict())
         if decoder is not None:
             parts["autoencoder"].decoder, drawing = load_decoder(decoder, latents)
+            if isinstance(parts["autoencoder"], DeepAutoencoder):  # which also draws by a linear map
+                for parameter in parts["autoencoder"].draw.parameters():
+                    nn.init.zeros_(parameter)
             fingerprint += f":{drawing}"
         chosen = pick_device(device)
         made = cls(

@@ -223,6 +223,7 @@ class PhotoTraining(StagedRun):
             "guidance": self.recipe.guidance.guidance if "guidance" in self.stages else 1.0,
             "stages": self.stages,
             "seconds": round(sum(map(seconds_of, self.stages.values())), 1),
+            **{fact: made[fact] for fact in ("machine", "commit") if fact in made},  # of the last stage, unless told
             **(facts or {}),
         }
         return save_checkpoint(out, join(self.kept()), card, half=True, int8=self.in_bytes if int8 else None)
