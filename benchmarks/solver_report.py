@@ -97,10 +97,11 @@ def solver_table() -> str:
     study = json.loads(STUDY.read_text()) if STUDY.is_file() else {"cells": []}
     cells = [c for c in study["cells"] if c["support"] == 2]
     columns = list(dict.fromkeys((c["classifier"], c["generator"]) for c in cells))
-    head = ["solver", "spread left of 1", "sharpness, pocket / pocket-imagenet", *(", ".join(c) for c in columns)]
+    seen = f"sharpness, {' / '.join(stored['views'])}"
+    head = ["solver", "spread left of 1", seen, *(", ".join(c) for c in columns)]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for solver, row in SOLVERS.items():
-        sharp = " / ".join(f"{stored['views'][generator][solver]:.4f}" for generator in GENERATORS)
+        sharp = " / ".join(f"{stored['views'][generator][solver]:.4f}" for generator in stored["views"])
         found = {(c["classifier"], c["generator"]): c["gain"] for c in cells if c["row"] == row}
         gains = [f"{100 * found[c]['difference']:+.2f} ± {100 * found[c]['ci95']:.2f}" for c in columns]
         lines.append(f"| {' | '.join([f'`{solver}`', f'{spread_left(solver):.3f}', sharp, *gains])} |")

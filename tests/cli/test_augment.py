@@ -355,8 +355,8 @@ def test_the_first_command_draws_what_the_picture_shows_and_says_so(
     make_image(0, (48, 36)).save(tmp_path / "cat.png")
     common = [tmp_path / "cat.png", "--sheet", "--k", 1, "--device", "cpu"]
     told = augment(*common, "-o", tmp_path / "v").stderr
-    assert f"pocket, preset {purpose('pocket-faithful')}: dpm++, noise level 0.7 " in told
+    assert f"pocket, preset {purpose('pocket-faithful')}: dpm++, noise level 0.5 " in told
     told = augment(*common, "-o", tmp_path / "w", "--preset", "pocket", "--steps", 2).stderr
     assert f"preset {purpose('pocket')}, changed: dpm++" in told
     assert titles == [["pocket", "preset pocket-faithful"], ["pocket", "preset pocket, changed"]]
-    assert [rows_of(tmp_path / name)[0]["noise_level"] for name in "vw"] == [0.7, 1.0]
+    assert [rows_of(tmp_path / name)[0]["noise_level"] for name in "vw"] == [0.5, 1.0]
