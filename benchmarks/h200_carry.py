@@ -53,11 +53,12 @@ def code() -> Items:
     return [(ROOT / part, f"repo/{part}") for part in ("src", "benchmarks", "packages", "examples")]
 
 
-def weights() -> Items:
-    return [
-        (ROOT / "src/onesdaug/weights", "repo/src/onesdaug/weights"),
-        (_weights(ROOT), f"{_weights(Path('repo'))}"),
-    ]
+def embedded() -> Items:
+    return [(ROOT / "src/onesdaug/weights", "repo/src/onesdaug/weights")]
+
+
+def imagenet() -> Items:
+    return [(_weights(ROOT), f"{_weights(Path('repo'))}")]
 
 
 def of(data: Path, *names: str) -> Items:
@@ -66,7 +67,8 @@ def of(data: Path, *names: str) -> Items:
 
 def of_studies(data: Path, args: argparse.Namespace) -> dict[str, Items]:
     val, test = (of(data, f"miniimagenet/{split}.zip", f"cub/{split}.zip") for split in ("val", "test"))
-    return {"1": code() + val, "2": weights(), "3": test, "4": [(ROOT / "artifacts" / "fewshot", "fewshot")]}
+    classifiers = [(ROOT / "artifacts" / "fewshot", "fewshot")]
+    return {"1": code() + val, "2": embedded(), "3": test, "4": classifiers, "5": imagenet()}
 
 
 def of_transformers(data: Path, args: argparse.Namespace) -> dict[str, Items]:
@@ -80,14 +82,14 @@ def of_transformers(data: Path, args: argparse.Namespace) -> dict[str, Items]:
 def of_pope(data: Path, args: argparse.Namespace) -> dict[str, Items]:
     names = ["pope/images.zip", *(f"pope/coco_pope_{split}.json" for split in ("random", "popular", "adversarial"))]
     said = [(args.said, "said.tar.gz")] if args.said else []
-    first = {"pope-1": code() + of(data, *names) + said, "pope-2": weights(), "pope-3": [(args.detector, "detector")]}
-    photo = _weights(ROOT, "photo")  # once its weights are there
-    return first | ({"pope-4": [(photo, f"{_weights(Path('repo'), 'photo')}")], LITE2: []} if photo.is_dir() else {})
+    first = {"pope-1": code() + of(data, *names) + said, "pope-2": embedded(), "pope-3": [(args.detector, "detector")]}
+    photo = [(_weights(ROOT, "photo"), f"{_weights(Path('repo'), 'photo')}")]
+    return first | {"pope-4": photo, "pope-5": imagenet(), LITE2: []}
 
 
 def of_photo(data: Path, args: argparse.Namespace) -> dict[str, Items]:
     """As the studies, for photo alone: its weights (those of --weights, until they are in their distribution)."""
-    parcels = of_studies(data, args)
+    parcels = {name: items for name, items in of_studies(data, args).items() if name != "5"}
     photo = [(args.weights or _weights(ROOT, "photo"), f"{_weights(Path('repo'), 'photo')}")]
     return {f"final-{name}": photo if name == "2" else items for name, items in parcels.items()} | {LITE2: []}
 

@@ -189,8 +189,8 @@ def rest(args: argparse.Namespace, task: Any, end: float, name: str) -> None:
         after = task.order[task.order.index(name) + 1 :]
         later = [task.recipe.stage(other).seconds for other in after if other in args.until]
         chosen = args.work / f"rest-{name}.txt"  # a stage that was stopped goes on with the time it had
-        if not chosen.is_file():
-            chosen.write_text(f"{max(20.0, end - time.monotonic() - sum(later) - 15 * len(later) - 15):.0f}")
+        if not chosen.is_file():  # looking on takes seconds of each stage that its budget does not know of
+            chosen.write_text(f"{max(20.0, end - time.monotonic() - sum(later) - 30 * len(later) - 30):.0f}")
         task.recipe = task.recipe.with_seconds({stage: float(chosen.read_text())})
 
 

@@ -1,11 +1,11 @@
 """Every study on a lent GPU machine that keeps nothing, in calls that are bounded in time and leave what is done.
 
-Here (ONESDAUG_DATA set):  python benchmarks/h200_studies.py prepare [WHAT]            fills carry/1 … carry/4
+Here (ONESDAUG_DATA set):  python benchmarks/h200_studies.py prepare [WHAT]            fills carry/1 … carry/5
 There, call after call:    python3 benchmarks/h200_studies.py take carry/1             until all of them are there
                            python3 benchmarks/h200_studies.py run banks+compiled score+solvers … --limit 560
 
-WHAT is `studies`; `photo`, for those with photo alone (`run banks+compiled score --models photo --tag photo`);
-`transformers`, for Table 3 alone with the backbones of --checkpoints (`run banks compiled score --studies
+WHAT is `studies` (carry/5 is pocket-imagenet; `--models pocket --tag pocket` draws with pocket alone); `photo`, for
+those with photo alone (`run banks+compiled score --models photo --tag photo`); `transformers`, for Table 3 alone with the backbones of --checkpoints (`run banks compiled score --studies
 transformers`); or `pope`, for the detector that --detector, a folder of onnx_torch.py, holds (`run pope`). What
 was said comes home beside the result, and --said carries it to the next machine, which goes on from there.
 

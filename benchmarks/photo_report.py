@@ -1,4 +1,4 @@
-"""What is told of the training of photo and pocket, and of settings, from cards and stored runs; for docs/generators.md."""
+"""What is told of the training of photo and pocket, and of their settings: from cards and stored runs."""
 
 from __future__ import annotations
 

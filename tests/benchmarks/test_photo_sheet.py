@@ -72,7 +72,7 @@ def test_photo_appears_when_its_weights_do(tmp_path: Path, monkeypatch: pytest.M
     card["stages"] = {"decoder": {"steps": 1700, "history": [{"psnr": 30.05}]}}
     (home / "card.json").write_text(json.dumps(card))
     rows = {line.split(" | ")[0]: line.split(" | ") for line in generators_table.side_by_side().splitlines()}
-    assert rows["| weights"][3] == "31.8 MB" and rows["| pixels"][3] == "256 × 256"
+    assert rows["| weights"][3] == "45.2 MB" and rows["| pixels"][3] == "256 × 256"
     assert rows["| has any part seen the novel classes?"][3].startswith("**yes**")
     assert "not released yet" not in "".join([*generators_table.tables().values(), generators_table.readme_rows()])
     assert "30.1 dB" in generators_table.tables()["photo card"]
@@ -91,8 +91,8 @@ def test_what_each_stage_gave_is_told_in_their_order() -> None:
 def test_a_run_of_photo_that_was_joined_adds_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.copyfile(readme_table.RESULTS / "tuned.json", tmp_path / "tuned.json")
     stored = read_result(readme_table.RESULTS / "headline.json")
-    cells = [cell for cell in stored.cells if cell.generator in ("", "pocket")]
-    made = stored.made.model_copy(update={"commit": "0123abc", "generators": {"photo": "as pocket"}})
+    cells = [cell for cell in stored.cells if cell.generator in ("", "pocket-imagenet")]
+    made = stored.made.model_copy(update={"commit": "0123abc", "generators": {"photo": "as pocket-imagenet"}})
     run = stored.model_copy(
         update={
             "made": made,
@@ -107,4 +107,4 @@ def test_a_run_of_photo_that_was_joined_adds_its_columns(tmp_path: Path, monkeyp
     assert "*photo: `onesdaug study run" in text and "commit 0123abc" in text
     photo = generators_table.Column("photo")  # under its own name
     found = generators_table._accuracy(photo, "ProtoNet-ConvNet", "miniimagenet", 1)
-    assert found == generators_table._accuracy(generators_table.OURS[0], "ProtoNet-ConvNet", "miniimagenet", 1)
+    assert found == generators_table._accuracy(generators_table.OURS[1], "ProtoNet-ConvNet", "miniimagenet", 1)

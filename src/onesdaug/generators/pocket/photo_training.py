@@ -212,7 +212,7 @@ class PhotoTraining(StagedRun):
         With `int8` the denoiser's matrices are stored in bytes: half the size again.
         """
         made = self.stages[max((name for name in self.stages if chain(name) == "denoiser"), key=self.order.index)]
-        card = {
+        card: dict[str, Any] = {
             "kind": self.kind,
             "mode": "self",
             "network": self.recipe.network.to_dict(),

@@ -41,7 +41,7 @@ class EncoderStage(PocketStage):
         c = self.config
         cost = (c.small_side / self.augment.size) ** 2  # where a step of large ones costs 1
         share = cost / (c.small_share * cost + 1 - c.small_share)
-        super().set_epochs(max(1, int(share * epochs)), eval_every)
+        super().set_epochs(max(1, int(share * epochs)), max(1, int(share * eval_every)))
 
     def loss(self, step: int) -> Tensor:
         self.step = step

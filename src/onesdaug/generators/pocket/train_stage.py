@@ -34,7 +34,7 @@ class PocketStage(Stage):
         return self.config.steps
 
     def set_epochs(self, epochs: int, eval_every: int) -> None:
-        self.config = replace(self.config, steps=epochs * self.steps_per_epoch)
+        self.config = replace(self.config, steps=epochs * self.steps_per_epoch, eval_every=eval_every)
 
     def random_rows(self, high: int) -> torch.Tensor:
         """One number below `high` for each row of a batch."""
