@@ -5,9 +5,10 @@ There, call after call:    python3 benchmarks/h200_studies.py take carry/1      
                            python3 benchmarks/h200_studies.py run banks+compiled score+solvers … --limit 560
 
 WHAT is `studies` (carry/5 is pocket-imagenet; `--models pocket --tag pocket` draws with pocket alone); `photo`, for
-those with photo alone (`run banks+compiled score --models photo --tag photo`); `transformers`, for Table 3 alone with the backbones of --checkpoints (`run banks compiled score --studies
-transformers`); or `pope`, for the detector that --detector, a folder of onnx_torch.py, holds (`run pope`). What
-was said comes home beside the result, and --said carries it to the next machine, which goes on from there.
+those with photo alone (`run banks+compiled score --models photo --tag photo`); `transformers`, for Table 3 alone with
+the backbones of --checkpoints (`run banks compiled score --studies transformers`); or `pope`, for the detector that
+--detector, a folder of onnx_torch.py, holds (`run pope`). What was said comes home beside the result, and --said
+carries it to the next machine, which goes on from there.
 
 The machine holds what was taken outside the tree (--work). Between two calls it is given back after seconds: have the
 next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what

@@ -51,8 +51,8 @@ def pocket_stages(card: Mapping[str, Any]) -> str:
             gains = " | ".join(f"{found[f'{way} {judge} {shot}shot']:+.2f}" for judge, shot in JUDGED)
             lines.append(f"| {name} | {card['stages'][name]['steps']:,} | {mode} | {level:g} | {scale} | {gains} |")
     told = (
-        "*Points over no views, K = 1, on the images of the next table; two rows a guided step up to the polish, one "
-        "after guidance. From the card.*"
+        "*Points over no views, K = 1, on the images of the first table of settings; two rows a guided step up to the "
+        "polish, one after guidance. From the card.*"
     )
     return "\n".join([*lines, "", told])
 
