@@ -204,3 +204,18 @@ def test_a_lent_machine_compares_all_that_was_taken(tmp_path: Path, monkeypatch:
     }
     assert (asked[0].compare, asked[0].k, os.environ["ONESDAUG_DATA"]) == ([], 4, "data")
     assert "pocket" in benchmark.present() and "sd15" not in benchmark.present()
+
+
+def test_generators_measured_again_stand_beside_those_that_were_not() -> None:
+    facts = {"what": "x", "data": {"part": "p"}, "encoder": {"name": "e"}, "k": 2, "seed": 0}
+    run = {"command": "c", "commit": "1", "machine": {}, "seconds": 1.0}
+    points = [{"model": name, "share": 1} for name in ("a", "b")]
+    before = {**facts, **run, "configs": {"a": 1, "b": 1}, "points": points}
+    now = {**facts, **run, "commit": "2", "configs": {"a": 2}, "points": [{"model": "a", "share": 2}]}
+    found = benchmark.beside(before, now)
+    assert [(point["model"], point["share"]) for point in found["points"]] == [("a", 2), ("b", 1)]
+    assert found["commit"] == "1" and found["configs"] == {"a": 2, "b": 1}
+    assert [(one["of"], one["commit"]) for one in found["also"]] == [(["a"], "2")]
+    assert len(benchmark.beside(found, now)["also"]) == 1
+    with pytest.raises(SystemExit, match="other images"):
+        benchmark.beside(before, {**now, "seed": 1})

@@ -1,6 +1,6 @@
 """Condition encoders of the pocket generators: what the denoiser is told about the original image.
 
-`pocket` looks through a slim Res12 that has seen base classes only; `pocket-imagenet` and `photo` through
+`pocket` looks through a Res12 of its own that has seen no novel class; `pocket-imagenet` and `photo` through
 EfficientNet-Lite0 and -Lite2, which have seen all of ImageNet: the kind of outside knowledge the paper's generator
 has. All map x (B, 3, S, S) in [0, 1] to a global feature (B, g) and local ones (B, grid², l).
 """
