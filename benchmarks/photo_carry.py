@@ -80,6 +80,8 @@ def stages_of(written: Path, state: Path) -> Path:
     stages[last]["then"] = {name: stages.pop(name) for name in ("polish", "guidance") if name in stages}
     drawing = {name: value for name, value in tensors.items() if name.startswith(("denoiser.", "tokens."))}
     values = {"decoder": part(tensors, "autoencoder"), last: drawing}
+    if looking := part(tensors, "condition"):
+        values["encoder"] = _with_questions(looking, len(stages["encoder"]["data"]["classes"]))
     for name, stage in stages.items():
         about = {"kind": "stage", "stage": stage}
         if name in values:
@@ -88,6 +90,15 @@ def stages_of(written: Path, state: Path) -> Path:
             (state / name).mkdir(parents=True, exist_ok=True)
             (state / name / "card.json").write_text(json.dumps(about, indent=1) + "\n")
     return state
+
+
+def _with_questions(encoder: dict[str, Any], classes: int) -> dict[str, Any]:
+    """The stage of an encoder that was written without what it was asked while it learned, which nobody asks again."""
+    made = {f"encoder.{name}": value for name, value in encoder.items()}
+    last = max((value for value in encoder.values() if value.ndim == 4), key=len)
+    for name, count in (("classes", classes), ("turns", 4)):
+        made |= {f"{name}.weight": last.new_zeros(count, len(last)), f"{name}.bias": last.new_zeros(count)}
+    return made
 
 
 def _fitted(files: Sequence[tuple[str, Path]]) -> list[list[tuple[str, Path]]]:

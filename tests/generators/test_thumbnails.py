@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks.photo_carry import stages_of
 from onesdaug import Augmenter
 from onesdaug.augment.config import preset
 from onesdaug.data.dataset import Dataset
@@ -196,6 +197,17 @@ def test_finished_stages_are_carried_and_only_the_last_of_a_network_is_needed(
         train(parts, tmp_path / "there", "denoiser-2")
     with pytest.raises(ConfigError, match="stage 'paint' is none of encoder, autoencoder"):
         train(parts, tmp_path / "there", "paint")
+
+
+def test_training_goes_on_from_what_was_written(parts: Parts, finished: ThumbnailTraining, tmp_path: Path) -> None:
+    finished.write(tmp_path / "released", "toys", int8=True)
+    stages_of(tmp_path / "released", tmp_path / "next.state")
+    run = train(parts, tmp_path / "next", "denoiser-2")
+    assert set(run.stages) == {"encoder", "autoencoder", "decoder", "denoiser-1", "denoiser-2"}
+    assert set(run.stages["denoiser-1"]["then"]) == {"polish", "guidance"}
+    x = torch.rand(2, 3, 32, 32)
+    for one, other in zip(run.encoder(x), finished.encoder(x), strict=True):  # in bytes
+        assert torch.nn.functional.cosine_similarity(one.flatten(), other.flatten(), dim=0) > 0.999
 
 
 def test_sizes_that_do_not_fit_each_other_are_refused(parts: Parts, tmp_path: Path) -> None:
