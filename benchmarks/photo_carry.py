@@ -49,6 +49,7 @@ def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Pa
     parcels = _state(state, first / f"{name}.state") if state else []
     embedded = "src/onesdaug/weights/pocket"  # what pocket looks through judges the polish
     parcels.append([(f"repo/{embedded}", path) for path in sorted((HERE / embedded).iterdir())])
+    parcels.append([])  # of those who judge
     for benchmark in JUDGES:
         _judges(root, benchmark, carry / f"{name}-{len(parcels):02d}")
     pictures = [("data/coco", path) for path in photographs[:shards]]
