@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import readme_table
-from benchmarks.photo_report import by_weight, made_in, photo_card, photo_stages, photo_validation, pocket_stages
+from benchmarks.photo_report import (
+    by_weight,
+    made_in,
+    photo_card,
+    photo_stages,
+    photo_validation,
+    pocket_parts,
+    pocket_stages,
+)
 from benchmarks.photo_sheet import ALSO, LEARN, LEVELS, PICTURE
 from benchmarks.speed_report import load
 from onesdaug.augment.config import preset
@@ -103,6 +111,7 @@ def tables() -> dict[str, str]:
     assert pocket.card is not None
     return {
         "pocket card": made_in(pocket.card, pocket.megabytes, "pictures"),
+        "pocket parts": pocket_parts(judged) if (judged := load("pocket-judge")) else "",
         "pocket stages": pocket_stages(pocket.card),
         "pocket validation": photo_validation("pocket-validation", "miniImageNet"),
         "pocket validation, CUB": photo_validation("pocket-validation-cub", "CUB"),

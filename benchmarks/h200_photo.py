@@ -24,7 +24,8 @@ and for half as long on CUB's. `--smoke` does all of it on a CPU in a minute. Th
 
     python benchmarks/h200_photo.py write PLACE --until guidance      PLACE from the stages in PLACE.state
 
-With `--recipe pocket` in every call the next pocket is trained: no --coco, folders carry/pocket-00, …
+With `--recipe pocket` in every call the next pocket is trained: no --coco, folders carry/pocket-00, … Where that goes
+on from the embedded pocket, its polish wants another to judge it, too: `prepare --judge FOLDER`, a pocket of before.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def prepare(args: argparse.Namespace) -> None:
     on_path(None)
     from benchmarks.photo_carry import pack
 
-    pack(args.carry, args.recipe, args.coco, args.tiny, args.state, args.shards)
+    pack(args.carry, args.recipe, args.coco, args.tiny, args.state, args.shards, args.judge)
 
 
 def on_path(work: Path | None) -> None:
@@ -248,6 +249,9 @@ def main() -> int:
     parser.add_argument("--shards", type=int, help="prepare: only so many of the zip files of --coco")
     parser.add_argument(
         "--state", type=Path, help="prepare: finished stages from an earlier machine, or what was written"
+    )
+    parser.add_argument(
+        "--judge", type=Path, help="prepare: the pocket whose encoder judges a polish, if not the embedded one"
     )
     parser.add_argument("--carry", type=Path, default=HERE / "carry")
     parser.add_argument("--work", type=Path, default=Path.home() / "photo-work")

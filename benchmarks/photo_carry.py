@@ -26,7 +26,10 @@ JUDGES = {
 }
 
 
-def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Path | None, shards: int | None) -> None:
+def pack(
+    carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Path | None, shards: int | None,
+    judge: Path | None = None,
+) -> None:  # fmt: skip
     """NAME-00: code, packages, what is measured with, the autoencoder; then other networks; then a zip or so each."""
     from onesdaug.common.provenance import commit  # late: where parcels are taken, there is no onesdaug yet
 
@@ -48,7 +51,7 @@ def pack(carry: Path, name: str, coco: Path | None, tiny: Path | None, state: Pa
         state = stages_of(state, carry / f"{name}.state")
     parcels = _state(state, first / f"{name}.state") if state else []
     embedded = "src/onesdaug/weights/pocket"  # what pocket looks through judges the polish
-    parcels.append([(f"repo/{embedded}", path) for path in sorted((HERE / embedded).iterdir())])
+    parcels.append([(f"repo/{embedded}", path) for path in sorted((judge or HERE / embedded).iterdir())])
     parcels.append([])  # of those who judge
     for benchmark in JUDGES:
         _judges(root, benchmark, carry / f"{name}-{len(parcels):02d}")

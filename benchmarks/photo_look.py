@@ -123,16 +123,20 @@ class Look:
         return F.cosine_similarity(ours, theirs).mean()
 
 
+# how thumbnails are drawn while a denoiser is followed: all of it is said here, for presets change
+THUMBNAIL_WAYS: dict[str, dict[str, Any]] = {
+    "self-0.7": {"mode": "self", "noise_level": 0.7, "guidance": 4.0, "steps": 20},
+    "class-0.85": {"mode": "class", "noise_level": 0.85, "guidance": 8.0, "steps": 12},
+    "class-1": {"mode": "class", "noise_level": 1.0, "guidance": 8.0, "steps": 8},
+}
+
+
 class ThumbnailLook(Look):
     """The same for thumbnails, of validation classes. Scores are what classifiers gain, or an encoder's accuracy."""
 
     def __init__(self, task: PhotoTraining, judge: Judge | None, work: Path, stage: str) -> None:
         super().__init__(task, judge.x if judge else torch.empty(0), work, stage, judge)
-        self.settings = {
-            "self-0.7": preset("pocket-faithful"),
-            "class-0.85": preset("pocket", guidance=8.0),
-            "class-1": preset("pocket", guidance=8.0, noise_level=1.0, steps=8),
-        }
+        self.settings = {name: preset("pocket", **way) for name, way in THUMBNAIL_WAYS.items()}
 
     def seen(self, model: Any) -> tuple[list[Tensor], dict[str, float]]:
         if self.judge is None:
@@ -148,16 +152,16 @@ class ThumbnailLook(Look):
         return rows, found
 
     def to_try(self) -> Iterator[tuple[int | None, AugmentConfig]]:
-        for mode, scale in itertools.product(("class", "self"), (8.0, 4.0, 16.0)):
-            yield None, preset("pocket", mode=mode, noise_level=1.0, guidance=scale, steps=4)
-        for scale, steps in itertools.product((2.0, 8.0), (4, 8)):
-            yield None, preset("pocket", noise_level=1.0, guidance=scale, steps=steps)
+        for scale in (8.0, 4.0, 16.0):
+            yield None, preset("pocket", mode="class", noise_level=1.0, guidance=scale, steps=4)
+        for level in (0.3, 0.5, 0.7):  # for birds
+            yield None, preset("pocket", mode="self", noise_level=level, guidance=4.0, steps=20)
         for level, mode, scale in itertools.product((0.95, 0.85, 0.7), ("class", "self"), (8.0, 4.0)):
             yield None, preset("pocket", mode=mode, noise_level=level, guidance=scale, steps=12)
         for level, mode in itertools.product((0.85, 0.7, 0.5), ("class", "self")):
             yield None, preset("pocket", mode=mode, noise_level=level, guidance=4.0, steps=12, shape=None)
-        for level in (0.5, 0.3):
-            yield None, preset("pocket", mode="self", noise_level=level, guidance=4.0, steps=20)
+        for mode, scale, steps in (("class", 8.0, 8), ("class", 2.0, 4), ("self", 4.0, 4)):
+            yield None, preset("pocket", mode=mode, noise_level=1.0, guidance=scale, steps=steps)
 
 
 @torch.no_grad()

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from benchmarks.photo_look import THUMBNAIL_WAYS
 from benchmarks.speed_report import load
 from onesdaug.generators.pocket.photo_training import chain
 from onesdaug.generators.pocket.photographs import MEASURED as HELD_OUT
@@ -16,9 +17,6 @@ NAMES = {
 }  # fmt: skip
 JUDGED = [(name, shot) for name in ("protonet-convnet", "protonet-res12") for shot in (1, 5)]
 PHOTO_COLUMNS = ("side", "mode", "noise_level", "guidance", "steps")
-
-
-POCKET_WAYS = {"self-0.7": ("self", 0.7, 4), "class-0.85": ("class", 0.85, 8), "class-1": ("class", 1.0, 8)}
 
 
 def made_in(card: Mapping[str, Any], size: str, held: str) -> str:
@@ -37,51 +35,58 @@ def photo_card(card: Mapping[str, Any], size: str) -> str:
     return made_in(card, size, f"{HELD_OUT} photographs of COCO")
 
 
+def pocket_parts(found: Mapping[str, Any]) -> str:
+    """What its encoder and its autoencoder are worth by themselves."""
+    rows = found["rows"]["pocket"]
+    own, trip = rows["encoder"], rows["round trip"]
+    lost = " / ".join(f"{trip[f'protonet-res12 {shot}shot']:+.2f}" for shot in (1, 5))
+    return (
+        f"On {found['images']} images of validation classes the encoder has {own['1shot']:.1f} / {own['5shot']:.1f} % "
+        "of its own (one and five shots, nearest mean by cosine, pictures enlarged as the generator shows them), and "
+        f"the autoencoder's round trip gives ProtoNet-Res12 {lost} points (`{found['command']}`, "
+        f"commit {found['commit']}, {found['machine']['device']})."
+    )
+
+
 def pocket_stages(card: Mapping[str, Any]) -> str:
-    """Markdown: what classifiers gained on validation classes at the end of each stage, by the same settings."""
-    lines = [
-        "| after | steps | mode | eta | guidance | "
-        + " | ".join(f"{NAMES[name]}, {shot}-shot" for name, shot in JUDGED)
-        + " |",
-        "|---" * (5 + len(JUDGED)) + "|",
-    ]
-    for name in (name for name in in_order(card["stages"]) if chain(name) == "denoiser"):
-        found = card["stages"][name]["history"][-1]
-        for way, (mode, level, scale) in POCKET_WAYS.items():
-            gains = " | ".join(f"{found[f'{way} {judge} {shot}shot']:+.2f}" for judge, shot in JUDGED)
-            lines.append(f"| {name} | {card['stages'][name]['steps']:,} | {mode} | {level:g} | {scale} | {gains} |")
+    ways = {
+        name: (way["mode"], f"{way['noise_level']:g}", f"{way['guidance']:g}") for name, way in THUMBNAIL_WAYS.items()
+    }
     told = (
         "*Points over no views, K = 1, on the images of the first table of settings; two rows a guided step up to the "
         "polish, one after guidance. From the card.*"
     )
-    return "\n".join([*lines, "", told])
+    return _by_stage(card, ("mode", "eta", "guidance"), ways, told)
 
 
 def photo_stages(card: Mapping[str, Any]) -> str:
-    """Markdown: what classifiers gained on validation classes at the end of each stage, by the same settings."""
-    last = {
-        name: card["stages"][name]["history"][-1] for name in in_order(card["stages"]) if chain(name) == "denoiser"
-    }
-    asked = {key.split()[0] for found in last.values() for key in found if key.startswith("class-")}
+    stages = [card["stages"][name]["history"][-1] for name in _drawing(card)]
+    asked = {key.split()[0] for found in stages for key in found if key.startswith("class-")}
     if not asked:  # nobody was asked
         return ""
     settings = sorted(asked, key=lambda way: [-float(number) for number in way.split("-")[1:]])
-    lines = [
-        "| after | steps | eta | guidance | "
-        + " | ".join(f"{NAMES[name]}, {shot}-shot" for name, shot in JUDGED)
-        + " |",
-        "|---" * (4 + len(JUDGED)) + "|",
-    ]
-    for name in last:
-        for way in settings:
-            _, level, scale = way.split("-")
-            gains = " | ".join(f"{last[name][f'{way} {judge} {shot}shot']:+.2f}" for judge, shot in JUDGED)
-            lines.append(f"| {name} | {card['stages'][name]['steps']:,} | {level} | {scale} | {gains} |")
     told = (
         "*Points over no views, K = 1, class, 128 pixels, 8 steps, on the images of the next table; two rows a guided "
         "step up to the polish, one after guidance. From the card.*"
     )
+    return _by_stage(card, ("eta", "guidance"), {way: tuple(way.split("-")[1:]) for way in settings}, told)
+
+
+def _by_stage(card: Mapping[str, Any], columns: Sequence[str], ways: Mapping[str, Sequence[str]], told: str) -> str:
+    """Markdown: what classifiers gained on validation classes at the end of each stage, by the same settings."""
+    titles = ["after", "steps", *columns, *(f"{NAMES[name]}, {shot}-shot" for name, shot in JUDGED)]
+    lines = ["| " + " | ".join(titles) + " |", "|---" * len(titles) + "|"]
+    for name in _drawing(card):
+        stage = card["stages"][name]
+        for way, cells in ways.items():
+            gains = [f"{stage['history'][-1][f'{way} {judge} {shot}shot']:+.2f}" for judge, shot in JUDGED]
+            lines.append("| " + " | ".join([name, f"{stage['steps']:,}", *cells, *gains]) + " |")
     return "\n".join([*lines, "", told])
+
+
+def _drawing(card: Mapping[str, Any]) -> list[str]:
+    """The stages of the denoiser."""
+    return [name for name in in_order(card["stages"]) if chain(name) == "denoiser"]
 
 
 def photo_validation(name: str, data: str) -> str:

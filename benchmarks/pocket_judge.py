@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ import torch.nn.functional as F  # noqa: E402
 from torch import Tensor, nn  # noqa: E402
 
 from benchmarks.ridge_forecast import as_bank  # noqa: E402
+from onesdaug.common.provenance import commit, describe_machine  # noqa: E402
 from onesdaug.data.dataset import Dataset  # noqa: E402
 from onesdaug.encoders.load import load_encoder  # noqa: E402
 from onesdaug.fewshot.evaluate import Task, ViewUse, accuracies, features_for  # noqa: E402
@@ -120,7 +122,10 @@ def main() -> None:
     data = load_split("miniimagenet", "val").sample(args.per_class)
     folders = [ROOT / "artifacts" / "fewshot" / name for name in args.classifiers]
     judge = Judge(data, folders, torch.device(args.device))
-    record: dict[str, Any] = {"data": data.fingerprint, "rows": {}}
+    record: dict[str, Any] = {
+        "command": shlex.join(["python", "benchmarks/pocket_judge.py", *sys.argv[1:]]), "commit": commit(),
+        "machine": describe_machine(judge.device), "data": data.fingerprint, "images": len(data), "rows": {},
+    }  # fmt: skip
     for name in args.generator:
         generator = find_generator(name).from_pretrained(name, device=args.device)
         found = {"encoder": judge.encoder(generator.condition, generator.size),
@@ -128,7 +133,7 @@ def main() -> None:
         for setting in args.views:
             drawing = Augmenter(generator, preset(setting))
             found[f"views, {setting}"] = judge.gains(drawing.tensors(judge.x, k=args.k, seeds=list(data.ids)))
-        record["rows"][str(name)] = found
+        record["rows"][Path(name).name] = found
         for what, values in found.items():
             print(f"{name}, {what}: {said(values)}", flush=True)
     if args.output:

@@ -5,9 +5,8 @@
 time: the command itself on a folder of 20 classes × 30 images, the 16 validation classes of miniImageNet and four of
 CUB's, with the ConvNet trained on miniImageNet and `pocket`. splits: three random halves of 40 validation classes (16
 and 24); everything is chosen on one half, and the gain named there compared with what the choice gains on the other.
-There pocket draws with
-`pocket-fast` alone, and the views of an image are drawn once for all three. document: the paragraph of docs/tune.md,
-from results/tune.json.
+There pocket draws with few steps alone, and the views of an image are drawn once for all three. document: the
+paragraph of docs/tune.md, from results/tune.json.
 """
 
 from __future__ import annotations
@@ -31,6 +30,7 @@ from PIL import Image
 from torch import Tensor
 
 from onesdaug.analysis.choice import ClassJudge, Judge, expected
+from onesdaug.augment.config import preset
 from onesdaug.augment.seeds import tensor_digests
 from onesdaug.augment.source import ViewSource
 from onesdaug.common.files import write_text
@@ -53,7 +53,7 @@ NAME = "benchmarks/results/tune.json"
 ENCODER = HERE.parent / "artifacts" / "fewshot" / "mini-protonet-convnet"
 CPU = torch.device("cpu")
 SIDE, K, IMAGES, SHOTS = 84, 3, 8, (1, 5)
-STEPS = 6  # of the preset `pocket-fast`, the only settings of pocket in `splits`: views cost seconds here
+STEPS = preset("pocket").steps  # its few steps are all that `splits` draws with: views cost seconds here
 
 
 def classes(count: int, images: int) -> Dataset:
@@ -174,8 +174,8 @@ def paragraph(stored: dict[str, Any]) -> str:
         *(f"    {line}" for line in run["answer"]),
         "",
         f"Whether such a gain comes: 40 validation classes (16 and 24), {IMAGES} images each, cut into halves at "
-        "random three times; source (`pocket-fast`, shape,\ncrop-flip) and use chosen on one half, measured on the "
-        "other. Estimate and outcome differ by less than their intervals in "
+        "random three times; source (`pocket` with few steps, shape,\ncrop-flip) and use chosen on one half, "
+        "measured on the other. Estimate and outcome differ by less than their intervals in "
         f"{sum(row['agree'] for row in rows)} of {len(rows)} cases;\nbut intervals of some three points are wide: "
         "this shows that no estimate is far off, not that each is exact.",
         "",

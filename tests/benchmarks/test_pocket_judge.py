@@ -68,6 +68,8 @@ def test_encoders_and_denoisers_are_looked_at_and_left_to_be_carried(judge: Judg
     found = ThumbnailLook(task, judge, tmp_path, "denoiser-1")(task.denoiser, 200)
     assert len(found) == 6 and "class-1 protonet-convnet 5shot" in found
     assert (tmp_path / "sheet-denoiser-1-000200.jpg").is_file()
+    for name, config in ThumbnailLook(task, judge, tmp_path, "polish").settings.items():
+        assert name == f"{config.mode}-{config.noise_level:g}"  # whatever the presets say
     assert {path.parent.name for path in (tmp_path / "pocket.part").glob("*/card.json")} == {"encoder", "denoiser-1"}
     (tmp_path / "pocket.part").rename(tmp_path / "again.state")  # put there, it is a stage
     again = ThumbnailTraining(THUMBNAIL_SMOKE, lambda: [("data", data)], tmp_path / "again")
