@@ -311,7 +311,7 @@ def test_speed_options_reach_the_model_or_are_refused(
         result = augment(*common, "-o", tmp_path / name, *more)
         assert result.exit_code == 0, result.output
     plain, fast, large = (rows_of(tmp_path / name)[0] for name in ("plain", "fast", "large"))
-    assert plain["settings"]["guidance_interval"] == [0.5, 1.0]  # type: ignore[index]
+    assert plain["settings"]["guidance_interval"] == [0.4, 1.0]  # type: ignore[index]
     assert plain["key"] == fast["key"] and str(large["generator"]).endswith(":48px")
     for wrong, reason in (
         (["--compile", "fast"], "--compile: must be off, regional or max, got 'fast'"),
@@ -355,8 +355,8 @@ def test_the_first_command_draws_what_the_picture_shows_and_says_so(
     make_image(0, (48, 36)).save(tmp_path / "cat.png")
     common = [tmp_path / "cat.png", "--sheet", "--k", 1, "--device", "cpu"]
     told = augment(*common, "-o", tmp_path / "v").stderr
-    assert f"pocket, preset {purpose('pocket-faithful')}: dpm++, noise level 0.5 " in told
+    assert f"pocket, preset {purpose('pocket-faithful')}: dpm++, noise level 0.4 " in told
     told = augment(*common, "-o", tmp_path / "w", "--preset", "pocket", "--steps", 2).stderr
     assert f"preset {purpose('pocket')}, changed: dpm++" in told
     assert titles == [["pocket", "preset pocket-faithful"], ["pocket", "preset pocket, changed"]]
-    assert [rows_of(tmp_path / name)[0]["noise_level"] for name in "vw"] == [0.5, 1.0]
+    assert [rows_of(tmp_path / name)[0]["noise_level"] for name in "vw"] == [0.4, 1.0]

@@ -27,7 +27,7 @@ PRESETS = Registry(
         "paper-cheap": {"solver": "dpm++", "steps": 5, "guidance_interval": (0.3, 1.0)},
         "vlm": {"solver": "dpm++", "steps": 10, "noise_level": 0.1, "shape": _VLM_SHAPE},
         "pocket": {**_POCKET, "noise_level": 1.0, "guidance": 8.0, "steps": 4},
-        "pocket-faithful": {**_POCKET, "noise_level": 0.5, "guidance": 3.0, "steps": 20, "mode": "self"},
+        "pocket-faithful": {**_POCKET, "noise_level": 0.4, "guidance": 3.0, "steps": 20, "mode": "self"},
         "pocket-imagenet": {**_POCKET, "noise_level": 1.0, "guidance": 16.0, "steps": 8},
         "pocket-imagenet-fine": {**_POCKET, "noise_level": 0.95, "guidance": 8.0, "steps": 12, "mode": "self"},
         "photo": {**_POCKET, "noise_level": 0.7, "guidance": 3.0, "steps": 16, "mode": "self"},
