@@ -311,7 +311,7 @@ def test_speed_options_reach_the_model_or_are_refused(
         result = augment(*common, "-o", tmp_path / name, *more)
         assert result.exit_code == 0, result.output
     plain, fast, large = (rows_of(tmp_path / name)[0] for name in ("plain", "fast", "large"))
-    assert plain["settings"]["guidance_interval"] == [0.4, 1.0]  # type: ignore[index]
+    assert plain["settings"]["guidance_interval"] == [0.5, 1.0]  # type: ignore[index]
     assert plain["key"] == fast["key"] and str(large["generator"]).endswith(":48px")
     for wrong, reason in (
         (["--compile", "fast"], "--compile: must be off, regional or max, got 'fast'"),
