@@ -71,6 +71,32 @@ def test_threshold_and_weights_are_chosen_where_nothing_is_reported(place: Path)
     assert shift(first=False) == plain and shift(first=True) != plain
 
 
+def test_tuned_rows_set_the_threshold_of_mean_margins_anew(place: Path) -> None:
+    """Views that lower every margin alike: at the threshold of no views all answers become no."""
+    (place / "dim.py").write_text("def dim(batch, k, seeds):\n    return batch[:, None].repeat(1, k, 1, 1, 1) / 4\n")
+    plan = place / "pope-colours.toml"
+    rows = f'''
+[[rows]]
+id = "dim"
+label = "dim"
+views = "{place / "dim.py"}:dim"
+
+[[rows]]
+id = "tuned-dim"
+label = "dim, tuned"
+views = "tuned"
+among = ["dim"]
+
+[[claims]]'''
+    plan.write_text(plan.read_text().replace("\n[[claims]]", rows, 1))
+    ((result, _),) = ran(place).results  # no yes, no F1: as NaN it equals nothing
+    found = {(a.row, a.rule): a for a in result.answers if a.split == "one" and a.k in (0, 2)}
+    assert found["none", ""].accuracy.mean == found["tuned-dim", "margin"].accuracy.mean == 1
+    assert found["dim", "margin"].accuracy.mean < 0.7
+    choices = {c["rule"]: c for c in result.details["tuned"] if (c["row"], c["k"]) == ("tuned-dim", 2)}
+    assert choices["vote"]["shift"] is None  # a vote is cast by the threshold of no views
+
+
 def test_the_papers_statements_are_not_judged_on_another_model(place: Path) -> None:
     result = only(ran(place))
     (claim,) = result.claims

@@ -23,8 +23,9 @@ Worse = Sequence[Mapping[str, Any]]
 def rows_parts(result: StudyResult) -> Iterator[Part]:
     found = result.details
     yield Note(
-        f"The threshold and the tuned rows were set on {found['calibrated_on']} photographs; every number is of the "
-        f"other {found['reported_on']}. Intervals resample photographs."
+        f"The threshold (a margin of {signed(found['shift'])}, of all rows but the tuned) and the tuned rows were set "
+        f"on {found['calibrated_on']} photographs; every number is of the other {found['reported_on']}. Intervals "
+        "resample photographs."
     )
     for split in dict.fromkeys(answer.split for answer in result.answers):
         mine = [answer for answer in result.answers if answer.split == split]
@@ -83,12 +84,16 @@ def tuned_table(choices: Worse) -> Table | None:
             f"{_name(c['row'], c['generator'])}, {RULES[c['rule']]}, K = {c['k']}",
             c["settings"],
             "" if c["share"] is None else f"{c['share']:g}",
+            "" if c.get("shift") is None else signed(c["shift"]),
             f"{signed(100 * (c['accuracy'] - c['plain']))}",
         )
         for c in choices
     ]
-    heads = ("", "chosen", "share of the original", "gain there, points")
-    note = "Chosen for the highest accuracy on the photographs that the threshold was set on: that gain is flattered."
+    heads = ("", "chosen", "share of the original", "threshold", "gain there, points")
+    note = (
+        "Chosen for the highest accuracy on the photographs that the threshold was set on: that gain is flattered. "
+        "The threshold of mean margins is chosen with the share, because views may lower every margin alike."
+    )
     return Table.of_text("Tuned", heads, lines, note) if lines else None
 
 

@@ -7,7 +7,7 @@ others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
@@ -67,6 +67,11 @@ class Made:
     generator: str = ""
     drawn: ViewsRow | None = None  # whose views these are; None: none
     share: float | None = None
+    shift: float | None = None  # what mean margins are measured from; None: as without views
+
+    def weights(self, k: int) -> tuple[float, float]:
+        """Of the original and of each view."""
+        return (1.0, 1.0) if self.share is None else (self.share, (1 - self.share) / max(1, k))
 
 
 @dataclass(frozen=True)
@@ -81,7 +86,7 @@ class Choice:
 
     def facts(self) -> dict[str, Any]:
         made, drawn = self.made, self.made.drawn
-        told = {"settings": drawn.label if drawn else "no views", "share": made.share}
+        told = {"settings": drawn.label if drawn else "no views", "share": made.share, "shift": made.shift}
         where = {"row": made.row.id, "generator": made.generator, "k": self.k, "rule": self.rule}
         return {**where, **told, "accuracy": self.accuracy, "plain": self.plain}
 
@@ -155,13 +160,20 @@ class Photo:
         return list(self._choices.values())
 
     def _choose(self, row: ViewsRow, generator: str, k: int, rule: str) -> Choice:
-        """The best on the first photographs; of equally good ones the first, and no views before all."""
+        """The best on the first photographs; of equally good ones the first, and no views before all.
+
+        Views may lower every margin alike: where margins are averaged, their threshold is set anew as well.
+        """
         split = joined(self.splits).about(self.first)
         plain = found = self.accuracy(split, Made(row, generator), 0, rule)
         best = Made(row, generator)
         for candidate in (self.study.by_id[name] for name in row.among):
             for share in SHARES:
                 made = Made(row, generator, candidate, share)
+                if rule == "margin":
+                    (own, each), margins = made.weights(k), self._margins(split, made, k)
+                    means = own * margins[:, 0] + each * margins[:, 1:].sum(1)
+                    made = replace(made, shift=best_threshold(means, split.labels))
                 value = self.accuracy(split, made, k, rule)
                 if value > found:
                     best, found = made, value
@@ -172,14 +184,17 @@ class Photo:
 
     def decided(self, split: Split, made: Made, k: int, rule: str, worse: tuple[str, float] = ("", 0.0)) -> Codes:
         """The answer to every question; `split` holds those about the first photographs, or about the others."""
+        values = self._margins(split, made, k, worse) - (self.shift if made.shift is None else made.shift)
+        codes = np.where(values > 0, YES, NO).astype(np.int8)
+        return vote(codes, *made.weights(k)) if rule == "vote" else mean_margin(values, codes, *made.weights(k))
+
+    def _margins(self, split: Split, made: Made, k: int, worse: tuple[str, float] = ("", 0.0)) -> Floats:
+        """(n, 1 + K), as the model gives them."""
         names = sorted({q.image for q in split.questions})
         said = [self._said(None, "", names, worse)]
         if made.drawn is not None and k:
             said.append(self._said(made.drawn, made.generator, names, worse))
-        values = self._values(split, *said)[:, : 1 + k] - self.shift
-        codes = np.where(values > 0, YES, NO).astype(np.int8)
-        weights = (1.0, 1.0) if made.share is None else (made.share, (1 - made.share) / max(1, k))
-        return vote(codes, *weights) if rule == "vote" else mean_margin(values, codes, *weights)
+        return self._values(split, *said)[:, : 1 + k]
 
     def _values(self, split: Split, *said: Mapping[str, Said]) -> Floats:
         """(n, 1 + K) margins of the questions, the original's first."""
