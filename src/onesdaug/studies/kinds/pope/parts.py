@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -27,11 +27,13 @@ def rows_parts(result: StudyResult) -> Iterator[Part]:
         f"on {found['calibrated_on']} photographs; every number is of the other {found['reported_on']}. Intervals "
         "resample photographs."
     )
+    none = {(c["row"], c["generator"], c["rule"], c["k"]) for c in found["tuned"] if c["share"] is None}
     for split in dict.fromkeys(answer.split for answer in result.answers):
         mine = [answer for answer in result.answers if answer.split == split]
-        yield split_table(split, mine)
+        yield split_table(split, mine, none)
         most = max(answer.k for answer in mine)
-        full = answer_table([_named(answer) for answer in mine if answer.k in (0, most)])
+        drawn = [answer for answer in mine if answer.k in (0, most) and _place(answer) not in none]
+        full = answer_table([_named(answer) for answer in drawn])
         if full is not None:
             yield Folded(f"{split}, K = {most}: all metrics", (full,))
     yield from filter(
@@ -40,6 +42,10 @@ def rows_parts(result: StudyResult) -> Iterator[Part]:
     if found["worse"]:
         yield OnPage(Plot("Photographs made worse: what views add", partial(worse_plot, found["worse"])))
         yield InText(worse_table(found["worse"]))
+
+
+def _place(answer: Answer) -> tuple[str, str, str, int]:
+    return answer.row, answer.generator, answer.rule, answer.k
 
 
 def _name(label: str, generator: str) -> str:
@@ -55,8 +61,8 @@ def _mark(row: str, generator: str) -> str:
     return generator_mark(generator) if generator else "traditional" if "traditional" in row else generator_mark(row)
 
 
-def split_table(split: str, answers: Sequence[Answer]) -> Table:
-    """A line for each source, a column for each rule and K: the gain, beneath it the accuracy."""
+def split_table(split: str, answers: Sequence[Answer], none: Container[Any] = ()) -> Table:
+    """A line for each source, a column for each rule and K: the gain, beneath it the accuracy; `none`: no views."""
     plain = next(answer for answer in answers if answer.row == BASELINE)
     columns = list(dict.fromkeys((answer.rule, answer.k) for answer in answers if answer.row != BASELINE))
     first = Entry(f"{percent(plain.accuracy.mean)} ± {percent(plain.accuracy.ci95)} %", (f"F1 {percent(plain.f1)}",))
@@ -66,10 +72,12 @@ def split_table(split: str, answers: Sequence[Answer]) -> Table:
         if answer.row != BASELINE:
             rows.setdefault((answer.row, answer.generator), {})[answer.rule, answer.k] = answer
     for (row, generator), cells in rows.items():
-        entries = [_cell(cells[place]) for place in columns]
+        entries = [Entry("no views") if _place(c) in none else _cell(c) for c in map(cells.__getitem__, columns)]
         lines.append(Line(_name(next(iter(cells.values())).method, generator), tuple(entries), _mark(row, generator)))
     heads = ("views", *(f"{RULES[rule]}, K = {k}" for rule, k in columns))
     note = f"{plain.accuracy.n:,} questions. Points against no views, paired, with 95 % intervals; beneath, accuracy."
+    note += " A vote of the original and one view is a tie, which the original decides." * (("vote", 1) in columns)
+    note += ' "no views": what the tuned row chose.' * any(_place(answer) in none for answer in answers)
     return Table(f"POPE, {split}", heads, tuple(lines), note)
 
 
@@ -79,22 +87,25 @@ def _cell(answer: Answer) -> Entry:
 
 
 def tuned_table(choices: Worse) -> Table | None:
+    """Those that chose views; of the others, how many they are."""
     lines = [
         (
             f"{_name(c['row'], c['generator'])}, {RULES[c['rule']]}, K = {c['k']}",
             c["settings"],
-            "" if c["share"] is None else f"{c['share']:g}",
+            f"{c['share']:g}",
             "" if c.get("shift") is None else signed(c["shift"]),
             f"{signed(100 * (c['accuracy'] - c['plain']))}",
         )
         for c in choices
+        if c["share"] is not None
     ]
     heads = ("", "chosen", "share of the original", "threshold", "gain there, points")
     note = (
         "Chosen for the highest accuracy on the photographs that the threshold was set on: that gain is flattered. "
-        "The threshold of mean margins is chosen with the share, because views may lower every margin alike."
+        "The threshold of mean margins is chosen with the share, because views may lower every margin alike. "
+        f"No views were best there for {len(choices) - len(lines)} of {len(choices)}."
     )
-    return Table.of_text("Tuned", heads, lines, note) if lines else None
+    return Table.of_text("Tuned", heads, lines, note) if choices else None
 
 
 def seconds_table(found: Worse) -> Table | None:

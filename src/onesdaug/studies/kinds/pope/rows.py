@@ -87,7 +87,7 @@ class Choice:
     def facts(self) -> dict[str, Any]:
         made, drawn = self.made, self.made.drawn
         told = {"settings": drawn.label if drawn else "no views", "share": made.share, "shift": made.shift}
-        where = {"row": made.row.id, "generator": made.generator, "k": self.k, "rule": self.rule}
+        where = {"row": made.row.id, "generator": Path(made.generator).name, "k": self.k, "rule": self.rule}
         return {**where, **told, "accuracy": self.accuracy, "plain": self.plain}
 
 
