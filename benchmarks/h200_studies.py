@@ -3,12 +3,14 @@
 Here (ONESDAUG_DATA set):  python benchmarks/h200_studies.py prepare [WHAT]            fills carry/1 … carry/5
 There, call after call:    python3 benchmarks/h200_studies.py take carry/1             until all of them are there
                            python3 benchmarks/h200_studies.py run banks+compiled score+solvers … --limit 560
+Or in the background:      python3 benchmarks/h200_studies.py run compiled score … --limit 900 --detach NAME
+                           python3 benchmarks/h200_studies.py watch NAME … --limit 60   its log, its results so far
 
-WHAT is `studies` (carry/5 is pocket-imagenet; `--models pocket --tag pocket` draws with pocket alone); `photo`, for
-those with photo alone (`run banks+compiled score --models photo --tag photo`); `transformers`, for Table 3 alone with
-the backbones of --checkpoints (`run banks compiled score --studies transformers`); or `pope`, for the detector that
---detector, a folder of onnx_torch.py, holds (`run pope`). What was said comes home beside the result, and --said
-carries it to the next machine, which goes on from there.
+WHAT is `studies` (carry/5 is pocket-imagenet); `photo`, for those with photo alone (`run compiled score --models
+photo-128 --tag photo`: of generators that are named all rows are compiled); `transformers`, for Table 3 alone with
+the backbones of --checkpoints (`run banks compiled score --studies transformers`); `pope`, for the detector that
+--detector, a folder of onnx_torch.py, holds (`run pope`); or `all`, what is needed for all of these but Table 3. What
+was said comes home beside the result, and --said carries it to the next machine, which goes on from there.
 
 The machine holds what was taken outside the tree (--work). Between two calls it is given back after seconds: have the
 next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what
@@ -16,7 +18,8 @@ waits on the CPU only: two that draw views slow each other down). `banks` draws 
 were drawn (not compiled), `compiled` all others (compiled: the same views up to rounding, in less than half the time),
 `score` writes the studies' JSON from the banks, `solvers` the validation study of solvers, `efficiency` the timings,
 `demo` the demo's banks, `faithful` how faithful the views are of all generators that were taken (`photo`'s folders and
-carry/2). Results go to $OUT as one archive after every job.
+carry/2), `bench` how fast ours are (`warm` fills the compiler's caches for it). Results go to $OUT as one archive
+after every job.
 """
 
 from __future__ import annotations
@@ -34,17 +37,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from benchmarks.h200_background import detach, told_when_ended, watch  # noqa: E402
+
 STUDIES = ("headline", "tuned", "main", "grid", "ablation", "theory", "fine-grained", "transformers")
 PLAN = "benchmarks/plans/solvers-validation.toml"
 POPE = "benchmarks/plans/pope-detector.toml"
 RELEASED = ("pocket", "pocket-imagenet")
+TIMED = ("photo", "pocket", "pocket-imagenet")
 # their rows whose numbers are stored: drawn exactly as they were
 STORED = {"crop-flip", "generated", "full", "weight-0.3", "no-condition", "no-tweak", "shape", "oracle",
           "noise-0.2", "noise-0.7", "noise-1.0"}  # fmt: skip
 
 
 def prepare(data: Path, args: argparse.Namespace) -> None:
-    sys.path.insert(0, str(ROOT))
     from benchmarks.h200_carry import PACKAGES, PARCELS, cut_down, pack
 
     what = args.jobs[0] if args.jobs else "studies"
@@ -88,12 +95,18 @@ def register(project_file: Path, site: Path) -> None:
     (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
 
 
+def ours(work: Path) -> list[str]:
+    packages = sorted((work / "repo" / "packages").glob("*/src"))
+    return [str(path) for path in (work / "repo" / "src", *packages, work / "repo")]
+
+
 def on_path(work: Path) -> None:
     """The copied code first, carried packages last: what the machine has itself wins over them."""
-    packages = sorted((work / "repo" / "packages").glob("*/src"))
-    sys.path[:0] = [str(path) for path in (work / "repo" / "src", *packages, work / "repo")]
+    sys.path[:0] = ours(work)
     sys.path.append(str(work / "site"))
     os.chdir(work / "repo")
+    if (work / "commit.txt").is_file():
+        os.environ.setdefault("ONESDAUG_COMMIT", (work / "commit.txt").read_text())
     for name in ("data", "fewshot", "banks", "results"):
         (work / name).mkdir(exist_ok=True)
         if not Path(name).exists():
@@ -101,7 +114,10 @@ def on_path(work: Path) -> None:
 
 
 def make_banks(args: argparse.Namespace, compiled: bool) -> None:
-    """The banks of the studies; of the stored rows where nothing is compiled, of all others where it is."""
+    """The banks of the studies; of the stored rows where nothing is compiled, of all others where it is.
+
+    Generators that are named are new: nothing of theirs is stored.
+    """
     from onesdaug.common.progress import shown
     from onesdaug.common.provenance import commit
     from onesdaug.studies.context import StudyContext
@@ -120,10 +136,11 @@ def make_banks(args: argparse.Namespace, compiled: bool) -> None:
         )
     )
     wants = [want for study in map(load_study, args.studies) for want in kind_named(study.kind).banks(study, context)]
-    stored = [want for want in wants if want.row.id in STORED and want.generator in ("", *RELEASED)]
+    known = ("",) if args.models else ("", *RELEASED)
+    stored = [want for want in wants if want.row.id in STORED and want.generator in known]
     stored = [want for want in stored if want.seed == 0 and not want.split]
     with shown(timed=True):
-        context.banks.make([want for want in wants if want not in stored] if compiled else stored)
+        context.banks.make([want for want in wants if want not in stored or args.models] if compiled else stored)
 
 
 def study(*words: str) -> None:
@@ -159,6 +176,14 @@ def faithful() -> None:
     faithfulness.main()
 
 
+def bench(work: Path, *flags: str) -> None:
+    """Views a second; a process of its own for each, which finds the code by itself."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(ours(work)), "OUT": str(work / "results")}
+    script = work / "repo" / "benchmarks" / "h200_bench.py"
+    words = [sys.executable, str(script), "--site", str(work / "site"), "--limit", "300", *flags, *TIMED]
+    subprocess.run(words, check=True, env=environment)
+
+
 def demo() -> None:
     """Cut the demo's banks from those of the headline study."""
     from benchmarks import demo_bank
@@ -190,6 +215,8 @@ JOBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "demo": lambda _: demo(),
     "faithful": lambda _: faithful(),
     "pope": lambda args: pope(args.work.absolute()),
+    "warm": lambda args: bench(args.work.absolute(), "--warm"),
+    "bench": lambda args: bench(args.work.absolute()),
 }
 
 
@@ -222,8 +249,8 @@ def run(args: argparse.Namespace) -> int:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["prepare", "take", "run", "alone"])
-    parser.add_argument("jobs", nargs="*", help="jobs, or the folder to take, or what to prepare")
+    parser.add_argument("action", choices=["prepare", "take", "run", "watch", "alone"])
+    parser.add_argument("jobs", nargs="*", help="jobs, the folder to take, what to prepare, or runs to watch")
     parser.add_argument("--work", type=Path, default=Path.home() / "onesdaug-work")
     parser.add_argument("--studies", nargs="+", default=list(STUDIES))
     parser.add_argument("--models", nargs="*", default=[], help="generators other than the released ones")
@@ -235,13 +262,21 @@ def main() -> int:
     parser.add_argument("--said", type=Path, help="prepare pope: said.tar.gz from an earlier machine")
     parser.add_argument("--photographs", type=int, help="prepare pope: so few, to try it on a CPU")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds for all jobs of this call")
+    parser.add_argument("--detach", metavar="NAME", help="run: in the background, under this name")
+    parser.add_argument("--name", help=argparse.SUPPRESS)  # of a run that is detached
     args = parser.parse_args()
     if args.action == "prepare":
         prepare(Path(os.environ["ONESDAUG_DATA"]), args)
     elif args.action == "take":
         take(Path(args.jobs[0]), args.work)
+    elif args.action in ("run", "watch") and not taken(args.work):
+        return 2
+    elif args.action == "watch":
+        watch(args.work, args.jobs, args.limit)
+    elif args.detach:
+        detach(args, Path(__file__))
     elif args.action == "run":
-        return run(args) if taken(args.work) else 2
+        return told_when_ended(args, run) if args.name else run(args)
     else:
         on_path(args.work)
         JOBS[args.jobs[0]](args)
