@@ -12,7 +12,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-LAST = 1500  # characters of a log that one look shows
+LAST = 600  # characters of a log that one look shows
+PAUSE = 20.0  # seconds between two looks
 
 
 def detach(args: argparse.Namespace, script: Path) -> None:
@@ -49,7 +50,7 @@ def watch(work: Path, names: Sequence[str], limit: float) -> None:
         left = end - time.monotonic()
         if all(_end(work, name).is_file() for name in names) or left <= 0:
             break
-        time.sleep(min(5.0, left))
+        time.sleep(min(PAUSE, left))
     out = Path(os.environ.get("OUT", work / "home"))
     out.mkdir(parents=True, exist_ok=True)
     for name in names:
