@@ -55,6 +55,8 @@ def on_path(work: Path) -> None:
     root = work / "repo" if (work / "repo").is_dir() else HERE
     sys.path[:0] = [str(root / "src"), str(root)]
     sys.path.append(str(work / "site"))
+    if (work / "commit.txt").is_file():
+        os.environ.setdefault("ONESDAUG_COMMIT", (work / "commit.txt").read_text())
 
 
 def take(args: argparse.Namespace) -> None:
