@@ -176,11 +176,11 @@ def faithful() -> None:
     faithfulness.main()
 
 
-def bench(work: Path, *flags: str) -> None:
+def bench(work: Path, seconds: int, *flags: str) -> None:
     """Views a second; a process of its own for each, which finds the code by itself."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(ours(work)), "OUT": str(work / "results")}
     script = work / "repo" / "benchmarks" / "h200_bench.py"
-    words = [sys.executable, str(script), "--site", str(work / "site"), "--limit", "300", *flags, *TIMED]
+    words = [sys.executable, str(script), "--site", str(work / "site"), "--limit", str(seconds), *flags, *TIMED]
     subprocess.run(words, check=True, env=environment)
 
 
@@ -215,8 +215,8 @@ JOBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "demo": lambda _: demo(),
     "faithful": lambda _: faithful(),
     "pope": lambda args: pope(args.work.absolute()),
-    "warm": lambda args: bench(args.work.absolute(), "--warm"),
-    "bench": lambda args: bench(args.work.absolute()),
+    "warm": lambda args: bench(args.work.absolute(), 300, "--warm"),
+    "bench": lambda args: bench(args.work.absolute(), 150),
 }
 
 
