@@ -16,10 +16,10 @@ The machine holds what was taken outside the tree (--work). Between two calls it
 next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what
 waits on the CPU only: two that draw views slow each other down). `banks` draws the rows of the stored results as they
 were drawn (not compiled), `compiled` all others (compiled: the same views up to rounding, in less than half the time),
-`score` writes the studies' JSON from the banks, `solvers` the validation study of solvers, `efficiency` the timings,
-`demo` the demo's banks, `faithful` how faithful the views are of all generators that were taken (`photo`'s folders and
-carry/2), `bench` how fast ours are (`warm` fills the compiler's caches for it). Results go to $OUT as one archive
-after every job.
+`score` writes the studies' JSON from the banks, `solvers` the validation study of solvers, `birds` that of pocket's
+settings for CUB, `efficiency` the timings, `demo` the demo's banks, `faithful` how faithful the views are of all
+generators that were taken (`photo`'s folders and carry/2), `bench` how fast ours are (`warm` fills the compiler's
+caches for it). Results go to $OUT as one archive after every job.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ from benchmarks.h200_background import detach, told_when_ended, watch  # noqa: E
 
 STUDIES = ("headline", "tuned", "main", "grid", "ablation", "theory", "fine-grained", "transformers")
 PLAN = "benchmarks/plans/solvers-validation.toml"
+BIRDS = "benchmarks/plans/cub-validation-pocket.toml"
 POPE = "benchmarks/plans/pope-detector.toml"
 RELEASED = ("pocket", "pocket-imagenet")
 TIMED = ("photo", "pocket", "pocket-imagenet")
@@ -211,6 +212,7 @@ JOBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "compiled": lambda args: make_banks(args, True),
     "score": lambda args: study(*args.studies, *models(args)),
     "solvers": lambda _: study(PLAN, "--split", "val", "--per-class", "120"),
+    "birds": lambda _: study(BIRDS, "--split", "val"),
     "efficiency": lambda _: study("efficiency"),
     "demo": lambda _: demo(),
     "faithful": lambda _: faithful(),
