@@ -18,7 +18,8 @@ PAUSE = 20.0  # seconds between two looks
 
 def detach(args: argparse.Namespace, script: Path) -> None:
     """The same call in a session of its own: it says WORK/NAME.log and leaves its files in WORK/out/NAME."""
-    words = [word for word in sys.argv[1:] if word not in ("--detach", args.detach)]
+    place = sys.argv.index("--detach")  # its name may be that of a job, too
+    words = sys.argv[1:place] + sys.argv[place + 2 :]
     environment = os.environ | {"OUT": str(args.work / "out" / args.detach), "PYTHONUNBUFFERED": "1"}
     _end(args.work, args.detach).unlink(missing_ok=True)
     with _log(args.work, args.detach).open("a") as log:

@@ -39,14 +39,14 @@ def test_a_run_that_is_left_alone_is_found_again(
 ) -> None:
     script = tmp_path / "script.py"
     script.write_text(SCRIPT.format(root=str(Path(__file__).resolve().parents[2])))
-    monkeypatch.setattr(sys, "argv", ["script", "--work", str(tmp_path), "--model", model, "--detach", "mine"])
+    monkeypatch.setattr(sys, "argv", ["script", "--work", str(tmp_path), "--detach", model, "--model", model])
     monkeypatch.setattr("benchmarks.h200_background.PAUSE", 0.1)
     monkeypatch.setenv("OUT", str(tmp_path / "home"))
-    detach(argparse.Namespace(work=tmp_path, detach="mine"), script)
-    watch(tmp_path, ["mine"], 60.0)
+    detach(argparse.Namespace(work=tmp_path, detach=model), script)  # a name that another argument has as well
+    watch(tmp_path, [model], 60.0)
     said = capsys.readouterr().out
-    assert f"drawn by {model}" in said and f"mine: {how}" in said
-    assert (tmp_path / "home" / "mine-results.txt").read_text() == "42"
+    assert f"drawn by {model}" in said and f"{model}: {how}" in said
+    assert (tmp_path / "home" / f"{model}-results.txt").read_text() == "42"
 
 
 def test_what_is_not_done_at_the_limit_is_still_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
