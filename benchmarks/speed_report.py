@@ -71,13 +71,17 @@ def _growth(growth: Record, memory: str) -> str:
 def gpu() -> str:
     """What was wanted and what was measured, line by line, and where each number comes from."""
     main, latency, cold = load("speed-main"), load("speed-latency"), load("speed-cold")
-    cheap, tiny, pocket = load("speed-cheap-384px"), load("speed-cheap-384px-tiny-decoder"), load("speed-pocket-1-max")
+    cheap, tiny = load("speed-cheap-384px"), load("speed-cheap-384px-tiny-decoder")
+    pocket, photo = load("speed-pocket-max"), load("speed-photo-max")
 
     def line(what: str, wanted: str, record: Record | None, show: Callable[[Record], str]) -> str:
         return f"| {what} | {wanted} | {NOT_YET if record is None else show(record)} |"
 
     def views(record: Record) -> str:
         return f"{record['batches'][0]['views_per_second']:,.1f}"
+
+    def whole(record: Record) -> str:
+        return f"{record['batches'][0]['views_per_second']:,.0f}"
 
     def share(record: Record) -> str:
         shown = record["shown"]
@@ -104,8 +108,8 @@ def gpu() -> str:
              lambda r: f"{r['batches'][0]['latency_seconds']:.3f} s"),
         line("`paper-cheap` at 384 px, views/s", "60", cheap, views),
         line("… with a tiny decoder", "–", tiny, views),
-        line("pocket-1 (the pocket before), views/s", "3,000", pocket,
-             lambda r: f"{r['batches'][0]['views_per_second']:,.0f}"),
+        line("`pocket`, 96 px, its preset, views/s", "3,000", pocket, whole),
+        line("`photo`, 256 px, its preset, views/s", "800", photo, whole),
         line("folder of 1,000 images against the rate in memory", "0.9", main,
              lambda r: f"{r['folder']['share_of_in_memory']:.2f}"),
         line("first view of a cold process, `--compile regional`", "25 s", cold, first_view),
@@ -113,11 +117,13 @@ def gpu() -> str:
     text = "\n".join(lines) + "\n\n" + _sources() + "\n"
     if main is not None:
         text += "\n" + _beside(main) + "\n" + _stages(main) + "\n" + _machines()
-    if pocket is not None:
-        off = load("speed-pocket-1-off")
-        plain = f" (not compiled: {off['batches'][0]['views_per_second']:,.0f})" if off else ""
-        text += f"\n`pocket-1` in batches of {pocket['batches'][0]['batch']}: {views(pocket)} views/s{plain}. "
-        text += _growth(pocket["growth"], "The device's peak memory") + f" ([{PLOT.name}]({PLOT.name}))\n"
+    for name, record in (("pocket", pocket), ("photo", photo)):
+        if record is not None:
+            off = load(f"speed-{name}-off")
+            plain = f" (not compiled: {whole(off)})" if off else ""
+            text += f"\n`{name}` in batches of {record['batches'][0]['batch']}: {whole(record)} views/s{plain}. "
+            text += _growth(record["growth"], "The device's peak memory")
+            text += f" ([{PLOT.name}]({PLOT.name}))\n" if name == "pocket" else "\n"
     return text
 
 
@@ -132,7 +138,7 @@ def plot() -> str:
     """Cost over K and over images on the GPU."""
     from onesdaug.studies.kinds.bench import growth_plot
 
-    record = load("speed-pocket-1-max")
+    record = load("speed-pocket-max")
     assert record is not None
     return growth_plot(record["growth"])
 
