@@ -18,6 +18,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 from benchmarks import generators_table  # noqa: E402
 from benchmarks.markers import with_tables  # noqa: E402
+from benchmarks.speed_report import load  # noqa: E402
 
 RAW = ROOT / "benchmarks" / "results"
 DOCS, README = ROOT / "docs" / "generators.md", ROOT / "README.md"
@@ -45,7 +46,7 @@ def validation_table(found: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def speed_table(cpu: dict[str, Any], gpu: list[dict[str, Any]], device: str) -> str:
+def speed_table(cpu: dict[str, Any]) -> str:
     threads = cpu["machine"]["threads"]
     lines = ["| where | what | |", "|---|---|---|"]
     for row in cpu["warm"]:
@@ -53,9 +54,12 @@ def speed_table(cpu: dict[str, Any], gpu: list[dict[str, Any]], device: str) -> 
         lines.append(f"| CPU, {threads} threads, float32 | {what} | {row['seconds_per_view']:.2f} s per view |")
     lines.append(f"| CPU | loading the weights | {cpu['load_seconds']:.2f} s |")
     lines.append(f"| CPU | `onesdaug augment photo.png`, cold, to the first view | {cpu['cold_seconds']:.1f} s |")
-    for row in gpu:
-        best = max(row["views_per_second"].items(), key=lambda item: item[1])
-        lines.append(f"| {device} | `pocket-1`: {row['what']}, {best[0]} | {best[1]:,} views per second |")
+    for name in ("pocket", "photo"):
+        for mode, how in (("off", "as it is"), ("max", "compiled (`--compile max`)")):
+            if run := load(f"speed-{name}-{mode}"):
+                best, device = run["batches"][0], "{device}, torch {torch}, {dtype}".format(**run["machine"])
+                what = f"`{name}`, preset `{name}`, {best['batch']} at once, {how}"
+                lines.append(f"| {device} | {what} | {best['views_per_second']:,.0f} views per second |")
     return "\n".join(lines)
 
 
@@ -64,7 +68,7 @@ def build() -> dict[str, str]:
     cpu = json.loads((RAW / "pocket-speed.json").read_text())
     return {
         "validation": validation_table(validation),
-        "speed": speed_table(cpu, validation["speed"], validation["device"]),
+        "speed": speed_table(cpu),
         **generators_table.tables(),
     }
 
