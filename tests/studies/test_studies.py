@@ -93,6 +93,14 @@ def test_nothing_is_tuned_where_the_run_is_on_validation_classes(world: World) -
     assert not list(tuned_rows(study, context, 1, [[one] for one in requests(study, context)]))
 
 
+def test_too_few_images_for_an_episode_are_said_before_a_view_is_drawn(world: World, tmp_path: Path) -> None:
+    settings = world.settings(tmp_path / "work", per_class=19)
+    outcome = run(["main", "grid"], settings, tmp_path, "test")
+    said = "main: 5-shot episodes with 15 queries need 20 images of every class; of miniimagenet there are 19"
+    assert outcome.failures[0].startswith(said)
+    assert [result.study for result, _ in outcome.results] == ["grid"]  # one shot: nineteen are enough
+
+
 def test_fine_grained(world: World, tmp_path: Path) -> None:
     result = only(run(["fine-grained"], world.settings(), tmp_path, ""))
     check_cells(result)

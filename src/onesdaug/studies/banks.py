@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -77,6 +78,18 @@ def requests(study: FeatureStudy, context: StudyContext) -> list[BankRequest]:
         for k in [max(max(use) for use in row.uses or study.uses)]
         for number in range(1 if row.views in SAME_FOR_ALL_SEEDS else context.settings.seeds or study.seeds)
     ]
+
+
+def check_classes(study: FeatureStudy, context: StudyContext) -> None:
+    """Before a view is drawn: whether every class has the images that an episode needs."""
+    shot, query = max(study.shots), Task().query
+    for data in study.data:
+        with suppress(Missing):
+            if (fewest := context.fewest(data)) < shot + query:
+                raise DataError(
+                    f"{shot}-shot episodes with {query} queries need {shot + query} images of every class; of {data} "
+                    f"there are {fewest} (--per-class says how many are taken)"
+                )
 
 
 def to_choose_from(study: FeatureStudy, context: StudyContext) -> list[BankRequest]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -90,6 +92,14 @@ class StudyContext:
             fact = f"{split}, {found.classes} classes, {found.images:,} images, {found.fingerprint}{copy}"
             self._marks[name, split] = found.fingerprint + part, fact + (f", {part[1:-1]}" if part else "")
         return self._marks[name, split]
+
+    def fewest(self, name: str) -> int:
+        """Images of the smallest class that a study would use, without decoding one."""
+        self.data_mark(name)  # says what is missing
+        home = self.root if name in BENCHMARKS else self._home(name).parent
+        assert home is not None
+        counts = Counter(member.label for member in split_members(Path(name).name, self.settings.split, home))
+        return min(*counts.values(), self._per_class(self.settings.split) or sys.maxsize)
 
     def _look(self, name: str, split: str) -> Found:
         if name not in BENCHMARKS:  # a folder of the user's own with train/, val/ and test/ in it

@@ -10,6 +10,7 @@ from pathlib import Path
 from onesdaug.common.progress import track
 from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.report.result import StudyResult
+from onesdaug.studies.banks import BankRequest
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import kind_named
 from onesdaug.studies.provenance import made_by
@@ -38,9 +39,16 @@ def run(names: Sequence[str], settings: Settings, output: Path, command: str, ta
         raise ConfigError(f"--preset is for studies of accuracy; {', '.join(others)} has settings of its own")
     made: list[tuple[StudyResult, Path | None]] = []
     failures: list[str] = []
-    context.banks.make([request for study, kind in studies for request in kind.banks(study, context)])
+    wanted: dict[str, list[BankRequest]] = {}
+    for study, kind in studies:
+        try:
+            wanted[study.name] = kind.banks(study, context)
+        except OnesdaugError as error:
+            failures.append(f"{study.name}: {error}")
+    context.banks.make([request for requests in wanted.values() for request in requests])
     common = dict(context.seconds)  # of all studies of this run together
-    for study, kind in track(studies, "studies", lambda one: f"study {one[0].name}"):
+    possible = [(study, kind) for study, kind in studies if study.name in wanted]
+    for study, kind in track(possible, "studies", lambda one: f"study {one[0].name}"):
         context.seconds.clear()
         try:
             findings = kind.run(study, context, output)

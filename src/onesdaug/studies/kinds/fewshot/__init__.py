@@ -17,7 +17,7 @@ from onesdaug.report.parts import Folded, InText, Note, OnPage, Part, Plot, Side
 from onesdaug.report.records import CONDITION_ALONE, OPERATOR, Cell, CellKind, Literature, Paper
 from onesdaug.report.result import StudyResult
 from onesdaug.statistics import Paired, mean_ci, paired
-from onesdaug.studies.banks import BankRequest, requests, to_choose_from
+from onesdaug.studies.banks import BankRequest, check_classes, requests, to_choose_from
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.kinds.fewshot.claims import ClaimSpec, EpisodeScores, Ref, Scores, weigh
@@ -71,6 +71,7 @@ class Kind(StudyKind[FewshotStudy]):
     spec = FewshotStudy
 
     def banks(self, study: FewshotStudy, context: StudyContext) -> list[BankRequest]:
+        check_classes(study, context)
         return [*requests(study, context), *to_choose_from(study, context)]
 
     def run(self, study: FewshotStudy, context: StudyContext, output: Path) -> Findings:

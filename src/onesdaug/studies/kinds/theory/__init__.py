@@ -18,7 +18,7 @@ from onesdaug.report.parts import Bullets, Columns, Folded, InText, OnPage, Part
 from onesdaug.report.records import Gain, Gaps, Histogram, Simulation, Theory
 from onesdaug.report.result import StudyResult
 from onesdaug.report.strings import points
-from onesdaug.studies.banks import BankRequest, requests
+from onesdaug.studies.banks import BankRequest, check_classes, requests
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.kind import Findings, StudyKind
 from onesdaug.studies.kinds.fewshot import label_of
@@ -38,6 +38,7 @@ class Kind(StudyKind[TheoryStudy]):
     spec = TheoryStudy
 
     def banks(self, study: TheoryStudy, context: StudyContext) -> list[BankRequest]:
+        check_classes(study, context)
         return requests(study, context)
 
     def run(self, study: TheoryStudy, context: StudyContext, output: Path) -> Findings:
