@@ -75,41 +75,29 @@ def of_studies(data: Path, args: argparse.Namespace) -> dict[str, Items]:
     return {"1": code() + val, "2": embedded(), "3": test, "4": classifiers, "5": imagenet()}
 
 
-def of_transformers(data: Path, args: argparse.Namespace) -> dict[str, Items]:
-    """The backbones that are in --checkpoints; a folder each, for together they are too large."""
-    parcels = of_studies(data, args)
-    first = {f"table3-{name}": items for name, items in parcels.items() if name != "4"}
-    found = sorted(path.parent for path in args.checkpoints.glob("mini-*/card.json"))
-    return first | {f"table3-{number}": [(path, f"fewshot/{path.name}")] for number, path in enumerate(found, 4)}
-
-
 def of_pope(data: Path, args: argparse.Namespace) -> dict[str, Items]:
     names = ["pope/images.zip", *(f"pope/coco_pope_{split}.json" for split in ("random", "popular", "adversarial"))]
-    said = [(args.said, "said.tar.gz")] if args.said else []
+    said = [(args.said, f"said{''.join(args.said.suffixes[-2:])}")] if args.said else []
     first = {"pope-1": code() + of(data, *names) + said, "pope-2": embedded(), "pope-3": [(args.detector, "detector")]}
     photo = [(_weights(ROOT, "photo"), f"{_weights(Path('repo'), 'photo')}")]
     return first | {"pope-4": photo, "pope-5": imagenet(), LITE2: []}
 
 
 def of_all(data: Path, args: argparse.Namespace) -> dict[str, Items]:
-    """The studies and POPE by all generators, and their speed: one copy of the code for all of it."""
+    """The studies and POPE by all generators: one copy of the code for all of it.
+
+    Backbones of --checkpoints (Table 3) have a folder each, for together they are too large.
+    """
     pope = of_pope(data, args)
     parcels = of_studies(data, args)
     parcels["5"] += [item for item in pope["pope-1"] if item not in code()]
-    return {f"all-{name}": items for name, items in parcels.items()} | {
-        "all-6": pope["pope-4"], LITE2: [], "all-7": pope["pope-3"]
-    }  # fmt: skip
+    parcels |= {"6": pope["pope-4"], "7": pope["pope-3"]}
+    found = sorted(path.parent for path in args.checkpoints.glob("mini-*/card.json"))
+    parcels |= {str(number): [(path, f"fewshot/{path.name}")] for number, path in enumerate(found, 8)}
+    return {f"all-{name}": items for name, items in parcels.items()} | {LITE2: []}
 
 
-def of_photo(data: Path, args: argparse.Namespace) -> dict[str, Items]:
-    """As the studies, for photo alone: its weights (those of --weights, until they are in their distribution)."""
-    parcels = {name: items for name, items in of_studies(data, args).items() if name != "5"}
-    photo = [(args.weights or _weights(ROOT, "photo"), f"{_weights(Path('repo'), 'photo')}")]
-    return {f"final-{name}": photo if name == "2" else items for name, items in parcels.items()} | {LITE2: []}
-
-
-PARCELS = {"studies": of_studies, "transformers": of_transformers, "pope": of_pope, "photo": of_photo,
-           "all": of_all}  # fmt: skip
+PARCELS = {"studies": of_studies, "pope": of_pope, "all": of_all}
 
 
 def cut_down(folder: Path, count: int) -> None:

@@ -6,11 +6,12 @@ There, call after call:    python3 benchmarks/h200_studies.py take carry/1      
 Or in the background:      python3 benchmarks/h200_studies.py run compiled score … --limit 900 --detach NAME
                            python3 benchmarks/h200_studies.py watch NAME … --limit 60   its log, its results so far
 
-WHAT is `studies` (carry/5 is pocket-imagenet); `photo`, for those with photo alone (`run compiled score --models
-photo-128 --tag photo`: of generators that are named all rows are compiled); `transformers`, for Table 3 alone with
-the backbones of --checkpoints (`run banks compiled score --studies transformers`); `pope`, for the detector that
---detector, a folder of onnx_torch.py, holds (`run pope`); or `all`, what is needed for all of these but Table 3. What
-was said comes home beside the result, and --said carries it to the next machine, which goes on from there.
+WHAT is `studies` (carry/5 is pocket-imagenet); `pope`, for the detector that --detector, a folder of onnx_torch.py,
+holds (`run pope`); or `all`, what both and photo need (carry/all-1 …, carry/lite2). Of generators that are named all
+rows are compiled: `run compiled score --models photo-128 --tag photo`. Table 3 looks through the backbones of
+--checkpoints, or through those that h200_transformers.py trained on the same machine: link them into WORK/fewshot,
+then `run compiled score --studies transformers --models pocket pocket-imagenet photo-128`. What was said about POPE's
+photographs comes home beside the result, and --said carries it to the next machine, which goes on from there.
 
 The machine holds what was taken outside the tree (--work). Between two calls it is given back after seconds: have the
 next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what
@@ -66,8 +67,9 @@ def take(folder: Path, work: Path) -> None:
     for wheel in sorted((work / "wheels").glob("*.whl")):
         shutil.unpack_archive(wheel, work / "site", "zip")
     shutil.rmtree(work / "wheels", ignore_errors=True)
-    if (work / "said.tar.gz").is_file():
-        shutil.unpack_archive(work / "said.tar.gz", work / "banks", "gztar", filter="data")
+    for said in work.glob("said.tar.*"):
+        shutil.unpack_archive(said, work / "banks", filter="data")
+        said.unlink()
     for package in sorted((work / "repo" / "packages").glob("*/pyproject.toml")):
         register(package, work / "site")
     print(sorted(path.name for path in work.iterdir()))
@@ -257,11 +259,10 @@ def main() -> int:
     parser.add_argument("--studies", nargs="+", default=list(STUDIES))
     parser.add_argument("--models", nargs="*", default=[], help="generators other than the released ones")
     parser.add_argument("--tag", default="", help="written into the names of the results")
-    parser.add_argument("--weights", type=Path, help="prepare photo: a folder of its weights")
     parser.add_argument("--carry", type=Path, default=ROOT / "carry")
     parser.add_argument("--checkpoints", type=Path, default=ROOT / "carry" / "transformers")
-    parser.add_argument("--detector", type=Path, help="prepare pope: a folder of onnx_torch.py convert")
-    parser.add_argument("--said", type=Path, help="prepare pope: said.tar.gz from an earlier machine")
+    parser.add_argument("--detector", type=Path, help="prepare pope, all: a folder of onnx_torch.py convert")
+    parser.add_argument("--said", type=Path, help="prepare pope, all: said.tar.* of an earlier machine")
     parser.add_argument("--photographs", type=int, help="prepare pope: so few, to try it on a CPU")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds for all jobs of this call")
     parser.add_argument("--detach", metavar="NAME", help="run: in the background, under this name")

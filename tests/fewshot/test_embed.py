@@ -78,6 +78,23 @@ def test_a_killed_run_goes_on(dataset: Dataset, tmp_path: Path, told: Told) -> N
     assert torch.equal(bank.features, whole.features)
 
 
+def test_two_runs_that_make_the_same_bank_do_not_break_each_other(dataset: Dataset, tmp_path: Path) -> None:
+    output = tmp_path / "b.safetensors"
+
+    class Overtaken(MeanColour):
+        """Before its last picture another run makes the whole bank, and takes the parts away."""
+
+        def embed(self, images: Tensor) -> Tensor:
+            if self.seen >= 18 and not output.exists():
+                embed(dataset, MeanColour(), output, Darker(), 2, chunk=4)
+            return super().embed(images)
+
+    bank = embed(dataset, Overtaken(), output, Darker(), 2, chunk=4)
+    whole = embed(dataset, MeanColour(), tmp_path / "whole.safetensors", Darker(), 2, chunk=4)
+    assert torch.equal(bank.features, whole.features)
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["b.safetensors", "whole.safetensors"]
+
+
 def test_a_finished_bank_is_not_made_again_but_another_setting_is(dataset: Dataset, tmp_path: Path) -> None:
     output = tmp_path / "b.safetensors"
     embed(dataset, MeanColour(), output, Darker(), 1)

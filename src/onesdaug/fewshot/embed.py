@@ -33,7 +33,7 @@ from onesdaug.data.dataset import Dataset
 from onesdaug.data.decode import originals, sizes
 from onesdaug.data.pixels import to_tensor
 from onesdaug.encoders.base import Encoder
-from onesdaug.errors import ConfigError, OnesdaugError
+from onesdaug.errors import ConfigError, DataError, OnesdaugError
 from onesdaug.fewshot.bank import ORACLE, SCHEMA, BankInfo, FeatureBank, to_dtype
 from onesdaug.fewshot.views import Views, as_batch
 
@@ -274,9 +274,15 @@ class _Job:
             save_file({"features": to_dtype(features, self.dtype, ids)}, temporary)
 
     def join(self, labels: Tensor) -> None:
-        features = torch.cat([read_tensors(file, "delete it and run again")["features"] for file in self.files])
+        """One bank of all parts; another run that made the same may have been faster, and has taken them away."""
+        try:
+            features = torch.cat([read_tensors(file, "delete it and run again")["features"] for file in self.files])
+        except DataError:
+            if self.finished():
+                return
+            raise
         FeatureBank(features, labels, self.info).save(self.output)
-        shutil.rmtree(self.parts)
+        shutil.rmtree(self.parts, ignore_errors=True)
 
 
 @torch.inference_mode()
