@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from onesdaug.data.dataset import Dataset
+from onesdaug.data.pixels import on_device
 from onesdaug.errors import DataError
 
 
@@ -32,3 +34,10 @@ def test_sample_of_more_than_a_class_has_is_refused() -> None:
 def test_take_gives_the_first_of_each_class() -> None:
     part = numbered().take(2, classes=2)
     assert part.ids == ("0", "1", "5", "6") and part.class_names == ("a", "b")
+
+
+def test_pictures_of_a_cache_come_to_a_device_without_a_warning(recwarn: pytest.WarningsRecorder) -> None:
+    images = np.zeros((2, 4, 4, 3), dtype=np.uint8)
+    images.flags.writeable = False
+    assert torch.equal(on_device(images, torch.device("cpu")), torch.zeros(2, 4, 4, 3, dtype=torch.uint8))
+    assert not recwarn

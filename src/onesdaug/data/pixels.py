@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import torch
 from PIL import Image
@@ -23,6 +25,13 @@ def check_batch(batch: torch.Tensor) -> None:
             f"images must lie in [0, 1], but go from {low:.3g} to {high:.3g}; if they are already "
             "normalised, feed them as they were before and give the normalisation as preprocess="
         )
+
+
+def on_device(images: np.ndarray, device: torch.device) -> torch.Tensor:
+    """Stored pictures as they are. Those mapped from a cache are read only, which torch warns of: nobody writes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(images).to(device)
 
 
 def to_bytes(batch: torch.Tensor) -> torch.Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from onesdaug.common.provenance import commit, describe_machine
 from onesdaug.data.dataset import Dataset
+from onesdaug.data.pixels import on_device
 from onesdaug.encoders.base import Backbone
 from onesdaug.encoders.checkpoint import join, save_checkpoint
 from onesdaug.encoders.preprocess import Preprocess
@@ -45,7 +46,7 @@ class FewShotStage(Stage):
     ) -> None:  # fmt: skip
         """`edits`: what `DeviceAugment` does beyond crops, flips and colours."""
         self.config, self.device, self.train, self.val = config, device, train, val
-        self.images, self.val_images = (torch.from_numpy(data.images).to(device) for data in (train, val))
+        self.images, self.val_images = (on_device(data.images, device) for data in (train, val))
         self.preprocess = replace(preprocess, resize=config.resize) if config.resize else preprocess
         plain = DeviceAugment(self.preprocess.crop, config.crop_scale, jitter=config.jitter)
         self.augment = replace(plain, **{name: value for name, value in edits.items() if value})

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
+from onesdaug.data.pixels import on_device
 from onesdaug.generators.pocket.condition import SlimRes12, feature_distance
 from onesdaug.generators.pocket.networks import Autoencoder
 from onesdaug.generators.pocket.recipe import StageConfig
@@ -26,7 +27,7 @@ class AutoencoderStage(PocketStage):
         device: torch.device,
     ) -> None:  # fmt: skip
         super().__init__(config, device)
-        self.images = torch.from_numpy(train.images).to(device)
+        self.images = on_device(train.images, device)
         self.model = model.to(device)
         self.encoder = encoder.to(device).eval().requires_grad_(False)
         self.augment = DeviceAugment(size, crop_scale=(0.4, 1.0), jitter=0.15)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
+from onesdaug.data.pixels import on_device
 from onesdaug.generators.pocket.condition import SlimRes12
 from onesdaug.generators.pocket.recipe import StageConfig
 from onesdaug.generators.pocket.train_stage import PocketStage
@@ -36,7 +37,7 @@ class ConditionStage(PocketStage):
 
     def __init__(self, config: StageConfig, encoder: SlimRes12, train: Dataset, device: torch.device) -> None:
         super().__init__(config, device)
-        self.images = torch.from_numpy(train.images).to(device)
+        self.images = on_device(train.images, device)
         self.labels = torch.from_numpy(train.labels).to(device)
         self.model = ClassAndTurn(encoder, train.n_classes).to(device)
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
+from onesdaug.data.pixels import on_device
 from onesdaug.generators.pocket.condition import SlimRes12, feature_distance, measure
 from onesdaug.generators.pocket.networks import Autoencoder, Denoiser, Tokens
 from onesdaug.generators.pocket.recipe import DenoiserConfig
@@ -36,7 +37,7 @@ class CropTable:
         device: torch.device,
         chunk: int = 512,
     ) -> None:
-        images = torch.from_numpy(train.images).to(device)
+        images = on_device(train.images, device)
         self.labels = torch.from_numpy(train.labels).to(device)
         count = int(torch.bincount(self.labels).min())
         order = torch.argsort(self.labels, stable=True)
