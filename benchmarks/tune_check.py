@@ -194,11 +194,11 @@ def paragraph(stored: dict[str, Any]) -> str:
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("parts", nargs="+", choices=("time", "splits", "document"))
-    given = options.parse_args()
+    given, began_with = options.parse_args(), commit()  # before files change
     stored = json.loads(RESULT.read_text()) if RESULT.is_file() else {}
     for part, measure in (("time", timed), ("splits", splits)):
         if part in given.parts:
-            stored |= {part: measure(), "commit": commit(), "machine": describe_machine(CPU)}
+            stored |= {part: measure(), "commit": began_with, "machine": describe_machine(CPU)}
             write_text(RESULT, json.dumps(stored, indent=1) + "\n")
     if "document" in given.parts:
         DOCUMENT.write_text(with_tables(DOCUMENT.read_text(), {NAME: paragraph(stored)}))
