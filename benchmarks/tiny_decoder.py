@@ -1,13 +1,13 @@
-"""Distil the pocket generators' decoder into a tiny one, on miniImageNet's base classes.
+"""Distil a pocket generator's decoder into a tiny one, on miniImageNet's base classes.
 
     OMP_NUM_THREADS=1 nice python benchmarks/tiny_decoder.py --data ../shared/data --minutes 20
 
 The real decoder draws crops of base-class images once, a third of them from latents with some noise, as a
 denoiser leaves them; the tiny one learns these pictures by absolute error, of the pixels and of their differences to
-the neighbours, until the minutes are over. `pocket` and `pocket-imagenet` have the same autoencoder: one tiny decoder
-serves both. Writes artifacts/pocket-tiny-decoder; its card says how near it comes on validation-class images.
+the neighbours, until the minutes are over. Writes artifacts/pocket-tiny-decoder, which is for pocket-imagenet; its card
+says how near it comes on validation-class images.
 
-    onesdaug augment photo.jpg -o views --decoder artifacts/pocket-tiny-decoder
+    onesdaug augment photo.jpg -o views --model pocket-imagenet --decoder artifacts/pocket-tiny-decoder
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def operations(network: torch.nn.Module, side: int) -> int:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True, help="the folder that holds miniimagenet/")
-    parser.add_argument("--model", default="pocket", help="whose decoder: a name or folder")
+    parser.add_argument("--model", default="pocket-imagenet", help="whose decoder: a name or folder")
     parser.add_argument("--minutes", type=float, default=20.0, help="in all; a third of them at most for the lessons")
     parser.add_argument("-o", "--output", type=Path, default=ROOT / "artifacts" / "pocket-tiny-decoder")
     options = parser.parse_args()
