@@ -78,9 +78,7 @@ def table(stored: dict[str, Any]) -> str:
         f"to {max(saved):.0f} % of the queries' views\nare spared, {mean(saved):.0f} % on average; accuracy changes "
         f"by {min(changes):+.2f} to {max(changes):+.2f} points,\nby {mean(helped):+.2f} on average in {len(helped)} "
         f"of {len(changes)} cases where views help.\nThe rule was picked on these banks, of five that were looked at, "
-        "so expect it to cost more elsewhere. The run below, whose views are\nselected, had an earlier rule, which "
-        "draws more views (the whole last move), and lost half a point. "
-        "With weight 0.7:"
+        "so expect it to cost more elsewhere. With weight 0.7:"
     )
     return "\n".join([told, "", *lines])
 
