@@ -4,8 +4,8 @@
 
 The real decoder draws crops of base-class images once, a third of them from latents with some noise, as a
 denoiser leaves them; the tiny one learns these pictures by absolute error, of the pixels and of their differences to
-the neighbours, until the minutes are over. Writes artifacts/pocket-tiny-decoder, which is for pocket-imagenet; its card
-says how near it comes on validation-class images.
+the neighbours, until the minutes are over. Writes artifacts/pocket-tiny-decoder, which is for pocket-imagenet; its
+card says how near it comes on validation-class images.
 
     onesdaug augment photo.jpg -o views --model pocket-imagenet --decoder artifacts/pocket-tiny-decoder
 """

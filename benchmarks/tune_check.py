@@ -179,8 +179,8 @@ def paragraph(stored: dict[str, Any]) -> str:
         "random three times; source (`pocket` with few steps, shape,\ncrop-flip) and use chosen on one half, "
         "measured on the other. Estimate and outcome differ by less than their intervals in "
         f"{sum(row['agree'] for row in rows)} of {len(rows)} cases,\nand the outcome is the higher one in {higher}. "
-        f"Intervals of {min(halves):.1f} to {max(halves):.1f} points are wide: this shows that no estimate is far off, "
-        "not that each is exact.",
+        f"Intervals of {min(halves):.1f} to {max(halves):.1f} points are wide: this shows that no estimate is far "
+        "off, not that each is exact.",
         "",
         "| split | task | chosen | estimate | outcome on the other classes |",
         "|---|---|---|---|---|",

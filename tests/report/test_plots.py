@@ -18,6 +18,7 @@ from onesdaug.studies.kinds.fewshot import plots as plots_views
 from onesdaug.studies.kinds.fewshot.panels import panels, series_name
 from onesdaug.studies.kinds.fewshot.plots import noise_curve, parts_plot
 from onesdaug.studies.kinds.theory.plots import class_gains, norm_histogram, plane, simulation_plot
+from onesdaug.studies.kinds.tune import cost_plot
 from tests.report import example
 from tests.report.structure import titles, top_left
 
@@ -102,6 +103,18 @@ def test_a_further_row_of_a_generator_has_its_colour_but_is_hollow() -> None:
         found.append((colour, hollow))
     kinds = [("other", False), ("other", True), ("accent", False), ("blue", False), ("accent", True), ("blue", True)]
     assert found == kinds + kinds[-2:]  # tuned
+
+
+def test_sources_of_one_colour_are_told_apart() -> None:
+    """All edits share a colour, and so do generators that nobody knows."""
+    sources = ("crop-flip", "traditional", "shape", "mine", "yours", "theirs", "pocket")
+    finalists = [
+        {"seconds_per_image": 1 + n, "label": name, "source": name, "uses": [{"gain": 0.01 * n}]}
+        for n, name in enumerate(sources)
+    ]
+    chart = cost_plot.__wrapped__({"name": "1-shot", "finalists": finalists})
+    looks = [(key["color"], key["marker"], key["markerfacecolor"]) for key in chart.keys.values()]
+    assert len(set(looks)) == len(sources) and list(chart.keys) == list(sources)
 
 
 def test_the_grid_shows_accuracy_difference_and_the_papers_value() -> None:

@@ -52,10 +52,15 @@ def look(mark: str, shape: str = "", second: bool = False, line: bool = True) ->
     }
 
 
-def looks(marks: Sequence[str], shapes: Sequence[str] = ()) -> list[Look]:
-    """One for each; whatever comes a second time is hollow and dotted."""
-    both = list(zip(marks, shapes or [""] * len(marks), strict=True))
-    return [look(*pair, second=pair in both[:place]) for place, pair in enumerate(both)]
+def looks(marks: Sequence[str], shapes: Sequence[str] = (), line: bool = True) -> list[Look]:
+    """One for each; whatever comes a second time is hollow and dotted, a third time of the next shape as well."""
+    both = list(zip(marks, shapes or [_SHAPE_OF.get(mark, "o") for mark in marks], strict=True))
+    found = []
+    for place, (mark, shape) in enumerate(both):
+        before = both[:place].count((mark, shape))
+        shape = SHAPES[(SHAPES.index(shape) + max(0, before - 1)) % len(SHAPES)]
+        found.append(look(mark, shape, second=before > 0, line=line))
+    return found
 
 
 class Chart:

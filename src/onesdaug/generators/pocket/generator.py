@@ -242,7 +242,9 @@ def load_decoder(source: str | Path, latents: str) -> tuple[TinyDecoder, str]:
         raise ConfigError(f"{folder} is {kind or 'of no known kind'}; for a pocket generator {advice}")
     tensors, card = load_checkpoint(folder, DecoderCard)
     if card["latents"] != latents:
-        raise ConfigError(f"{folder} was trained for the latents of another autoencoder than this generator's; {advice}")
+        raise ConfigError(
+            f"{folder} was trained for the latents of another autoencoder than this generator's; {advice}"
+        )
     return restored(partial(TinyDecoder, **card["network"]), part(tensors, "decoder"), folder), card["weights"]
 
 

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from onesdaug.report.figures import DASHED, ZERO, Chart, drawn, look
+from onesdaug.report.figures import DASHED, ZERO, Chart, drawn, look, looks
 from onesdaug.report.parts import Bullets, InText, Note, OnPage, Part, Plot, SideBySide
 from onesdaug.report.plot import AGAINST_NONE
 from onesdaug.report.result import StudyResult
 from onesdaug.report.table import Entry, Line, Table, generator_mark
 from onesdaug.studies.kind import StudyKind
+from onesdaug.studies.kinds.demo.banks import TRADITIONAL
 from onesdaug.studies.spec import Study
 
 Task = Mapping[str, Any]
@@ -45,7 +46,7 @@ def _table(task: Task) -> Table:
         gain = Entry(f"{100 * use['gain']:+.2f} ± {100 * use['ci95']:.2f}", mark=_mark(use))
         cost = Entry(f"{seconds:.2g}") if seconds else Entry()
         accuracy = Entry(f"{100 * (task['accuracy'] + use['gain']):.2f} %")
-        lines.append(Line(finalist["label"], (accuracy, gain, Entry(how), cost), generator_mark(finalist["source"])))
+        lines.append(Line(finalist["label"], (accuracy, gain, Entry(how), cost), _colour(finalist["source"])))
     note = (
         "The gains are those of the best use of each source on the very data it was chosen on, so rather too high; "
         f"the answer's is nested: {100 * task['gain']['difference']:+.2f} ± {100 * task['gain']['ci95']:.2f}."
@@ -55,6 +56,10 @@ def _table(task: Task) -> Table:
 
 def _mark(use: Mapping[str, Any]) -> str:
     return "up" if use["gain"] > use["ci95"] else "down" if -use["gain"] > use["ci95"] else ""
+
+
+def _colour(source: str) -> str:
+    return "traditional" if source in TRADITIONAL else generator_mark(source)
 
 
 def _plots(tasks: Sequence[Task]) -> Iterator[Plot]:
@@ -79,9 +84,9 @@ def cost_plot(task: Task) -> Chart | None:
     chart.axes.axhline(0, **ZERO)
     front = [spot for i, spot in enumerate(spots) if all(spot[1] > other[1] for other in spots[:i])]
     chart.axes.plot([spot[0] for spot in front], [spot[1] for spot in front], **DASHED)
-    for source in dict.fromkeys(spot[3] for spot in spots):
+    sources = list(dict.fromkeys(spot[3] for spot in spots))
+    for source, style in zip(sources, looks([_colour(name) for name in sources], line=False), strict=True):
         mine = [spot for spot in spots if spot[3] == source]
-        style = look(generator_mark(source), line=False)
         chart.keys[source] = style
         told = [f"{label}: {gain:+.2f} points, {seconds:.2g} s" for seconds, gain, label, _ in mine]
         chart.dots(style, [spot[0] for spot in mine], [spot[1] for spot in mine], told)
