@@ -13,7 +13,7 @@ from onesdaug.cli import app
 from onesdaug.errors import DataError
 from onesdaug.report.facts import in_full, in_one_line
 from onesdaug.report.join import joined
-from onesdaug.report.records import Cell, Claim, Instance, overall
+from onesdaug.report.records import Cell, Claim, Instance, Sheet, overall
 from onesdaug.report.result import Made, StudyResult, read_result
 from onesdaug.statistics import Summary, paired
 
@@ -136,6 +136,21 @@ def test_from_the_command_line(first: StudyResult, later: StudyResult, tmp_path:
     done = CliRunner().invoke(app, ["study", "join", *files, "-o", str(tmp_path / "c")])
     assert done.exit_code == 0, done.output
     assert read_result(tmp_path / "c" / "main.json") == joined(first, later)
+
+
+def test_pictures_come_with_their_generator(first: StudyResult, later: StudyResult, tmp_path: Path) -> None:
+    files = []
+    for name, run, generators in (("a", first, ("old", "other")), ("b", later, ("old", "new"))):
+        sheets = tuple(Sheet(title=g, caption=name, file=f"{g}.webp", generator=g) for g in generators)
+        of_sheets = run.model_copy(update={"cells": (), "claims": (), "details": {}, "sheets": sheets})
+        files.append(str(of_sheets.save(tmp_path / name)))
+        for sheet in sheets:
+            (tmp_path / name / sheet.file).write_text(f"{name} {sheet.file}")
+    done = CliRunner().invoke(app, ["study", "join", *files, "-o", str(tmp_path / "a")])
+    assert done.exit_code == 0, done.output
+    shown = {sheet.file: sheet.caption for sheet in read_result(tmp_path / "a" / "main.json").sheets}
+    assert shown == {"other.webp": "a", "old.webp": "b", "new.webp": "b"}
+    assert all((tmp_path / "a" / file).read_text() == f"{run} {file}" for file, run in shown.items())
 
 
 def of(result: StudyResult, *generators: str) -> StudyResult:

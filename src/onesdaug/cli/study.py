@@ -111,10 +111,18 @@ def join(
     output: Annotated[Path, typer.Option("--output", "-o", metavar="DIR", help="Where the joined NAME.json goes.")],
 ) -> None:
     """Put a generator that was run later beside the others, in the place of its own earlier rows."""
+    from onesdaug.common.files import whole_file
+    from onesdaug.common.reading import read_bytes
     from onesdaug.report.join import joined
     from onesdaug.report.result import read_result
 
-    result = joined(read_result(first), read_result(later))
+    runs = {file: read_result(file) for file in (first, later)}
+    result = joined(*runs.values())
+    folders = {sheet.file: file.parent for file, run in runs.items() for sheet in run.sheets}
+    for sheet in result.sheets:
+        picture = read_bytes(folders[sheet.file] / sheet.file)
+        with whole_file(output / sheet.file) as temporary:
+            temporary.write_bytes(picture)
     _show(result, results_screen(140))
     typer.echo(f"{result.save(output)}")
 

@@ -201,6 +201,7 @@ class Sheet(Record):
     title: str
     caption: str
     file: str
+    generator: str = ""
 
 
 class Photograph(Record):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from PIL import Image
 
 from onesdaug.analysis.faithfulness import cosines, view_diversities
-from onesdaug.augment.operator import Row, default_preset
+from onesdaug.augment.operator import Row, faithful_preset
 from onesdaug.common.progress import progress
 from onesdaug.report.figures import Chart, drawn, look
 from onesdaug.studies.kinds.qualitative import Figure, settings_of
@@ -50,9 +50,8 @@ def explore(networks: Networks, photo: str | None, number: int, k: int, seed: in
     """Draw figure `number`: one view in a cell, K in those of the last row, which is the operator as it is."""
     check_views(k, networks.settings)
     image = opened_photo(photo, networks.settings)
-    study, model = load_study("qualitative"), networks.settings.model
-    figure = study.figures[number]
-    rows = settings_of(figure, study.presets.get(model, default_preset(model)))
+    figure = figures()[number]
+    rows = settings_of(figure, faithful_preset(networks.settings.model))
     found = Explored(image, figure)
     work.show(found)
     spread: list[list[Image.Image]] = []

@@ -14,15 +14,14 @@ from typing import Any
 
 import torch
 from PIL import Image
-from pydantic import Field
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from onesdaug.analysis.faithfulness import agreements
 from onesdaug.augment.config import AugmentConfig, preset
-from onesdaug.augment.operator import Augmenter, default_preset
+from onesdaug.augment.operator import Augmenter, faithful_preset
 from onesdaug.common.files import whole_file
-from onesdaug.common.progress import log
+from onesdaug.common.progress import Progress, log, progress
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.images import load_image
 from onesdaug.data.pixels import to_tensor
@@ -35,7 +34,7 @@ from onesdaug.jobs.sheet import SheetRow, draw_sheet, fitted
 from onesdaug.report.records import Sheet
 from onesdaug.studies.context import Missing, StudyContext
 from onesdaug.studies.kind import Findings, StudyKind
-from onesdaug.studies.provenance import Facts, facts_of
+from onesdaug.studies.provenance import Facts, facts_of, settings_line
 from onesdaug.studies.spec import SpecModel, Study
 
 PHOTOGRAPHS = ("chelsea", "coffee")
@@ -53,7 +52,6 @@ class Figure(SpecModel):
 
 
 class QualitativeStudy(Study):
-    presets: dict[str, str] = Field(default_factory=dict)  # generator -> preset, where it is not the generator's own
     figures: tuple[Figure, ...] = ()
 
 
@@ -61,7 +59,13 @@ class Kind(StudyKind[QualitativeStudy]):
     spec = QualitativeStudy
 
     def facts(self, study: QualitativeStudy, context: StudyContext) -> Facts:
-        return facts_of(study, context, SPLIT)
+        """With the settings that are drawn with: those to look at."""
+        found = facts_of(study, context, SPLIT)
+        for generator in context.generators_here(study)[0]:
+            augmenter = context.augmenter(generator, preset(faithful_preset(generator)))
+            told = settings_line(augmenter.config.model_dump())
+            found.generators[Path(generator).name] = f"{augmenter.fingerprint} · {told}"
+        return found
 
     def run(self, study: QualitativeStudy, context: StudyContext, output: Path) -> Findings:
         """One file for each photograph, figure and generator, beside the results."""
@@ -76,19 +80,21 @@ class Kind(StudyKind[QualitativeStudy]):
         except Missing as missing:
             judge = None
             problems.append(f"captions are not measured: {missing}")
-        for generator in generators:
-            shown, base = Path(generator).name, study.presets.get(generator, default_preset(generator))
-            for name, (image, credit) in photographs.items():
-                for number, figure in enumerate(study.figures, start=1):
-                    with context.timed("views"):
-                        sheet, measured = _draw(figure, context, generator, base, image, judge)
-                    file = f"{study.name}-{shown}-{name}-{number}.webp"
-                    with whole_file(output / file) as temporary:
-                        sheet.save(temporary, "WEBP", quality=82)
-                    title = f"{figure.title} · {shown} · {name}"
-                    told = f"{figure.shows} Preset {base}. {measured} Photograph: {credit}."
-                    found.append(Sheet(title=title, caption=" ".join(told.split()), file=file))
-                    log.info(title)
+        cells = sum(len(figure.rows) * len(figure.noise_levels) for figure in study.figures)
+        with progress(len(generators) * len(photographs) * cells, "cells", study.name) as bar:
+            for generator in generators:
+                shown, base = Path(generator).name, faithful_preset(generator)
+                for name, (image, credit) in photographs.items():
+                    for number, figure in enumerate(study.figures, start=1):
+                        with context.timed("views"):
+                            sheet, measured = _draw(figure, context, generator, image, judge, bar)
+                        file = f"{study.name}-{shown}-{name}-{number}.webp"
+                        with whole_file(output / file) as temporary:
+                            sheet.save(temporary, "WEBP", quality=82)
+                        title = f"{figure.title} · {shown} · {name}"
+                        told = f"{figure.shows} Preset {base}. {measured} Photograph: {credit}."
+                        found.append(Sheet(title=title, caption=" ".join(told.split()), file=file, generator=shown))
+                        log.info(title)
         return {"sheets": tuple(found), "missing": tuple(problems)}
 
 
@@ -112,10 +118,10 @@ def settings_of(figure: Figure, base: str) -> list[tuple[str, list[AugmentConfig
 
 
 def _draw(
-    figure: Figure, context: StudyContext, generator: str, base: str, image: Image.Image, judge: Judge | None
+    figure: Figure, context: StudyContext, generator: str, image: Image.Image, judge: Judge | None, bar: Progress
 ) -> tuple[Image.Image, str]:
     """The sheet, and what was measured of it."""
-    rows, measured = [], []
+    rows, measured, base = [], [], faithful_preset(generator)
     small = fitted(image)
     for label, cells in settings_of(figure, base):
         views: list[Image.Image] = []
@@ -124,6 +130,7 @@ def _draw(
             augmenter = context.augmenter(generator, config)
             views += augmenter(image, k=1, seed=context.settings.seed)  # type: ignore[arg-type]
             shares.append(0.0 if judge is None else judge.of_views(augmenter))
+            bar.advance()
         if judge is not None:
             own, *classes = judge.nearest([image, *views])
             measured.append((label, shares, classes.count(own)))
