@@ -17,6 +17,7 @@ from onesdaug.studies.banks import requests, to_choose_from
 from onesdaug.studies.context import StudyContext
 from onesdaug.studies.document import markdown
 from onesdaug.studies.kinds.fewshot.tuned import tuned_rows
+from onesdaug.studies.provenance import settings_line
 from onesdaug.studies.run import run
 from onesdaug.studies.spec import load_study
 from tests.studies.world import CLASSES, IMAGES, World, check_cells, only, save_classifier
@@ -253,6 +254,9 @@ def test_qualitative(world: World, tmp_path: Path) -> None:
         with Image.open(tmp_path / sheet.file) as image:
             assert image.width > 1000
         assert "CC0" in sheet.caption and "Measured" not in sheet.caption
+        assert "Preset pocket-faithful." in sheet.caption and sheet.generator == world.generator.name
+    (told,) = result.made.generators.values()
+    assert settings_line(preset("pocket-faithful").model_dump()) in told  # as drawn, not those for accuracy
     assert len(result.missing) == 1 and "captions are not measured: no val split of miniimagenet" in result.missing[0]
 
 
