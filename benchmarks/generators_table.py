@@ -45,9 +45,9 @@ ENCODERS = {
 }
 DATA = {"miniimagenet": "the base classes of miniImageNet"}
 PRESETS = {
-    "pocket": "accuracy, with that generator",
+    "pocket-accuracy": "accuracy, with that generator",
     "pocket-faithful": "looking at: the object stays what it is",
-    "pocket-imagenet": "accuracy, with that generator",
+    "pocket-imagenet-accuracy": "accuracy, with that generator",
     "pocket-imagenet-fine": "the same for classes that differ in details: chosen on CUB's validation classes",
     "photo": "looking at, with that generator",
     "photo-accuracy": "accuracy, with that generator",
@@ -72,7 +72,7 @@ class Column:
 
     name: str
     kind: type[Pocket] = Pocket
-    accurate: str = "pocket"
+    accurate: str = "pocket-accuracy"
     scored_as: str = ""  # the name under which it draws for accuracy, where that is another
 
     @property
@@ -100,7 +100,7 @@ class Column:
 
 
 OURS = (
-    Column("pocket"), Column("pocket-imagenet", accurate="pocket-imagenet"),
+    Column("pocket"), Column("pocket-imagenet", accurate="pocket-imagenet-accuracy"),
     Column("photo", Photo, accurate="photo-accuracy", scored_as="photo-128"),
 )  # fmt: skip
 

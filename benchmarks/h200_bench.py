@@ -197,12 +197,12 @@ def first_view_job(run: Run) -> None:
         Path(file).write_text(json.dumps(stamps))
 
 
-def _ours(run: Run, batch: int) -> None:
-    """One of our generators, compiled and not; the job's name is that of the generator and of its preset."""
+def _ours(run: Run, settings: str, batch: int) -> None:
+    """One of our generators, whose name the job has, with these settings, compiled and not."""
     from onesdaug.augment.config import preset
 
     for mode in ("max",) if run.warm else ("max", "off"):
-        bench = run.bench(preset(run.job), name=f"{run.job}-{mode}", model=run.job, compile=mode)
+        bench = run.bench(preset(settings), name=f"{run.job}-{mode}", model=run.job, compile=mode)
         if not run.warm:
             bench.stage("limit", lambda: bench.limit(run.seconds(2.0)))  # noqa: B023
         bench.subject.accelerate()
@@ -239,9 +239,9 @@ JOBS: dict[str, Callable[[Run], None]] = {
     "latency": latency_job,
     "cold": cold_job,
     "first-view": first_view_job,
-    "pocket": lambda run: _ours(run, run.of(1024, 2)),
-    "pocket-imagenet": lambda run: _ours(run, run.of(1024, 2)),
-    "photo": lambda run: _ours(run, run.of(256, 2)),
+    "pocket": lambda run: _ours(run, "pocket-accuracy", run.of(1024, 2)),
+    "pocket-imagenet": lambda run: _ours(run, "pocket-imagenet-accuracy", run.of(1024, 2)),
+    "photo": lambda run: _ours(run, "photo", run.of(256, 2)),
     "cheap": cheap_job,
     "efficiency": efficiency_job,
 }

@@ -136,7 +136,7 @@ class ThumbnailLook(Look):
 
     def __init__(self, task: PhotoTraining, judge: Judge | None, work: Path, stage: str) -> None:
         super().__init__(task, judge.x if judge else torch.empty(0), work, stage, judge)
-        self.settings = {name: preset("pocket", **way) for name, way in THUMBNAIL_WAYS.items()}
+        self.settings = {name: preset("pocket-accuracy", **way) for name, way in THUMBNAIL_WAYS.items()}
 
     def seen(self, model: Any) -> tuple[list[Tensor], dict[str, float]]:
         if self.judge is None:
@@ -153,15 +153,15 @@ class ThumbnailLook(Look):
 
     def to_try(self) -> Iterator[tuple[int | None, AugmentConfig]]:
         for scale in (8.0, 4.0, 16.0):
-            yield None, preset("pocket", mode="class", noise_level=1.0, guidance=scale, steps=4)
+            yield None, preset("pocket-accuracy", mode="class", noise_level=1.0, guidance=scale, steps=4)
         for level in (0.3, 0.5, 0.7):  # for birds
-            yield None, preset("pocket", mode="self", noise_level=level, guidance=4.0, steps=20)
+            yield None, preset("pocket-accuracy", mode="self", noise_level=level, guidance=4.0, steps=20)
         for level, mode, scale in itertools.product((0.95, 0.85, 0.7), ("class", "self"), (8.0, 4.0)):
-            yield None, preset("pocket", mode=mode, noise_level=level, guidance=scale, steps=12)
+            yield None, preset("pocket-accuracy", mode=mode, noise_level=level, guidance=scale, steps=12)
         for level, mode in itertools.product((0.85, 0.7, 0.5), ("class", "self")):
-            yield None, preset("pocket", mode=mode, noise_level=level, guidance=4.0, steps=12, shape=None)
+            yield None, preset("pocket-accuracy", mode=mode, noise_level=level, guidance=4.0, steps=12, shape=None)
         for mode, scale, steps in (("class", 8.0, 8), ("class", 2.0, 4), ("self", 4.0, 4)):
-            yield None, preset("pocket", mode=mode, noise_level=1.0, guidance=scale, steps=steps)
+            yield None, preset("pocket-accuracy", mode=mode, noise_level=1.0, guidance=scale, steps=steps)
 
 
 @torch.no_grad()

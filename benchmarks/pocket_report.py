@@ -54,11 +54,11 @@ def speed_table(cpu: dict[str, Any]) -> str:
         lines.append(f"| CPU, {threads} threads, float32 | {what} | {row['seconds_per_view']:.2f} s per view |")
     lines.append(f"| CPU | loading the weights | {cpu['load_seconds']:.2f} s |")
     lines.append(f"| CPU | `onesdaug augment photo.png`, cold, to the first view | {cpu['cold_seconds']:.1f} s |")
-    for name in ("pocket", "photo"):
+    for name, preset in (("pocket", "pocket-accuracy"), ("photo", "photo")):
         for mode, how in (("off", "as it is"), ("max", "compiled (`--compile max`)")):
             if run := load(f"speed-{name}-{mode}"):
                 best, device = run["batches"][0], "{device}, torch {torch}, {dtype}".format(**run["machine"])
-                what = f"`{name}`, preset `{name}`, {best['batch']} at once, {how}"
+                what = f"`{name}`, preset `{preset}`, {best['batch']} at once, {how}"
                 lines.append(f"| {device} | {what} | {best['views_per_second']:,.0f} views per second |")
     return "\n".join(lines)
 

@@ -53,7 +53,7 @@ NAME = "benchmarks/results/tune.json"
 ENCODER = HERE.parent / "artifacts" / "fewshot" / "mini-protonet-convnet"
 CPU = torch.device("cpu")
 SIDE, K, IMAGES, SHOTS = 84, 3, 8, (1, 5)
-STEPS = preset("pocket").steps  # its few steps are all that `splits` draws with: views cost seconds here
+STEPS = preset("pocket-accuracy").steps  # its few steps are all that `splits` draws with: views cost seconds here
 
 
 def classes(count: int, images: int) -> Dataset:

@@ -19,7 +19,7 @@ sys.path.insert(0, str(ROOT / "src"))
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
-from onesdaug.augment.operator import Augmenter  # noqa: E402
+from onesdaug.augment.operator import Augmenter, default_preset  # noqa: E402
 from onesdaug.common.provenance import commit  # noqa: E402
 from onesdaug.data.registry import load_split  # noqa: E402
 from onesdaug.encoders.load import load_encoder  # noqa: E402
@@ -35,7 +35,7 @@ def views_of(source: str, dtype: str) -> Views:
     """As `resolve_views`, in a precision of one's own."""
     if source in ("crop-flip", "shape"):
         return resolve_views(source)
-    augmenter = Augmenter.from_pretrained(source, preset=source, dtype=dtype, batch_size=12)
+    augmenter = Augmenter.from_pretrained(source, preset=default_preset(source), dtype=dtype, batch_size=12)
     return Views(augmenter, source, augmenter.device)
 
 

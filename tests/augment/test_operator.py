@@ -231,23 +231,24 @@ def test_presets_are_the_papers() -> None:
 def test_the_pocket_presets() -> None:
     assert set(PRESETS) == {
         "paper", "paper-fast", "paper-cheap", "vlm",
-        "pocket", "pocket-faithful", "pocket-imagenet", "pocket-imagenet-fine",
+        "pocket-accuracy", "pocket-faithful", "pocket-imagenet-accuracy", "pocket-imagenet-fine",
         "photo", "photo-accuracy",
     }  # fmt: skip
     pockets = {name: preset(name) for name in PRESETS if name.startswith(("pocket", "photo"))}
     assert all(config.solver == "dpm++" and config.noise_map == "cumulative" for config in pockets.values())
     assert {name: config.mode for name, config in pockets.items()} == {
-        "pocket": "class", "pocket-faithful": "self",
-        "pocket-imagenet": "class", "pocket-imagenet-fine": "self", "photo": "self", "photo-accuracy": "class",
+        "pocket-accuracy": "class", "pocket-faithful": "self", "photo": "self", "photo-accuracy": "class",
+        "pocket-imagenet-accuracy": "class", "pocket-imagenet-fine": "self",
     }  # fmt: skip
-    assert pockets["pocket-faithful"].noise_level < pockets["pocket"].noise_level
+    assert pockets["pocket-faithful"].noise_level < pockets["pocket-accuracy"].noise_level
     assert all(preset(name).mode is None for name in PRESETS if name not in pockets)
 
 
 def test_a_model_brings_its_preset(tiny_sd: Path, tmp_path: Path) -> None:
     (tmp_path / "card.json").write_text('{"kind": "pocket"}')
-    models = {"pocket": "pocket", "pocket-imagenet": "pocket-imagenet", tmp_path: "pocket", str(tmp_path): "pocket",
-              "sd15": "paper", "shape": "paper", tiny_sd: "paper", tmp_path / "none": "paper"}  # fmt: skip
+    models = {"pocket": "pocket-accuracy", "pocket-imagenet": "pocket-imagenet-accuracy",
+              tmp_path: "pocket-accuracy", str(tmp_path): "pocket-accuracy", "sd15": "paper",
+              "shape": "paper", tiny_sd: "paper", tmp_path / "none": "paper"}  # fmt: skip
     if "pocket-imagenet" not in GENERATORS:
         del models["pocket-imagenet"]
     assert {name: default_preset(name) for name in models} == models
@@ -255,7 +256,9 @@ def test_a_model_brings_its_preset(tiny_sd: Path, tmp_path: Path) -> None:
     assert {name: faithful_preset(name) for name in models} == shown  # what one looks at shows what the picture shows
     default = Augmenter.from_pretrained(device="cpu")
     assert default.config == preset("pocket-faithful") and default.side == 96
-    assert Augmenter.from_pretrained("pocket", preset="pocket", device="cpu").config == preset("pocket")
+    assert Augmenter.from_pretrained("pocket", preset="pocket-accuracy", device="cpu").config == preset(
+        "pocket-accuracy"
+    )
     off = Augmenter.from_pretrained("pocket", ip_adapter=False, device="cpu").config
     assert off == preset("pocket-faithful", condition=False)
 

@@ -27,14 +27,14 @@ def test_what_pocket_cannot_do_and_what_only_pocket_can(tiny_sd: Path, tiny_ip: 
     with pytest.raises(
         ConfigError, match="presets whose names begin with pocket or photo, are for the pocket generators"
     ):
-        Augmenter.from_pretrained(tiny_sd, preset="pocket", ip_repo=tiny_ip["base"], device="cpu")
+        Augmenter.from_pretrained(tiny_sd, preset="pocket-accuracy", ip_repo=tiny_ip["base"], device="cpu")
     for options in ({"ip_weights": "x.safetensors"}, {"ip_repo": tiny_ip["base"]}, {"vae_tiling": True},
                     {"vae_slicing": True}):  # fmt: skip
         with pytest.raises(ConfigError, match=f"pocket takes no {next(iter(options))}"):
             Augmenter.from_pretrained("pocket", device="cpu", **options)
     for settings, words in (({"prompt": "a cat"}, "no text prompt"), ({"attention": "concat"}, "concat")):
         with pytest.raises(ConfigError, match=words):
-            Augmenter.from_pretrained("pocket", config=preset("pocket", **settings), device="cpu")
+            Augmenter.from_pretrained("pocket", config=preset("pocket-accuracy", **settings), device="cpu")
 
 
 @pytest.mark.parametrize(

@@ -22,8 +22,8 @@ NAME = "mini-protonet-convnet"
 
 def test_sources_name_a_generator_and_where_it_enters() -> None:
     own, at = (demo_bank.augmenter_of(source).config for source in ("pocket", "pocket@0.7"))
-    assert own == preset("pocket")
-    assert at == preset("pocket", noise_level=0.7, noise_map="strength", steps=10)
+    assert own == preset("pocket-accuracy")
+    assert at == preset("pocket-accuracy", noise_level=0.7, noise_map="strength", steps=10)
 
 
 def test_only_views_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -37,7 +37,7 @@ def test_only_views_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     images = np.random.default_rng(0).integers(0, 255, (5, 84, 84, 3), dtype=np.uint8)
     split = Dataset(images, np.zeros(5, int), ("n1",), ("x", *ids[::-1], "y"), "toys")
     monkeypatch.setattr(demo_bank, "load_split", lambda *_: split)
-    drawn = Augmenter(Augmenter.from_pretrained("pocket", device="cpu").generator, preset("pocket", steps=1))
+    drawn = Augmenter(Augmenter.from_pretrained("pocket", device="cpu").generator, preset("pocket-accuracy", steps=1))
     monkeypatch.setattr(demo_bank, "augmenter_of", lambda source: drawn)
     shutil.copytree(demo_bank.RELEASED / NAME, tmp_path / "released" / NAME)
     demo_bank.redraw(["pocket"], tmp_path, tmp_path / "released")

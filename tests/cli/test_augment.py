@@ -356,7 +356,7 @@ def test_the_first_command_draws_what_the_picture_shows_and_says_so(
     common = [tmp_path / "cat.png", "--sheet", "--k", 1, "--device", "cpu"]
     told = augment(*common, "-o", tmp_path / "v").stderr
     assert f"pocket, preset {purpose('pocket-faithful')}: dpm++, noise level 0.4 " in told
-    told = augment(*common, "-o", tmp_path / "w", "--preset", "pocket", "--steps", 2).stderr
-    assert f"preset {purpose('pocket')}, changed: dpm++" in told
-    assert titles == [["pocket", "preset pocket-faithful"], ["pocket", "preset pocket, changed"]]
+    told = augment(*common, "-o", tmp_path / "w", "--preset", "pocket-accuracy", "--steps", 2).stderr
+    assert f"preset {purpose('pocket-accuracy')}, changed: dpm++" in told
+    assert titles == [["pocket", "preset pocket-faithful"], ["pocket", "preset pocket-accuracy, changed"]]
     assert [rows_of(tmp_path / name)[0]["noise_level"] for name in "vw"] == [0.4, 1.0]

@@ -231,7 +231,7 @@ def test_an_edited_file_is_not_taken_for_the_old_one(place: Path, monkeypatch: p
     assert torch.equal(before[:, 0], after[:, 0]) and not torch.equal(before[:, 1], after[:, 1])
 
 
-@pytest.mark.parametrize("make", [AugmentConfig, lambda **given: preset("pocket", **given)])
+@pytest.mark.parametrize("make", [AugmentConfig, lambda **given: preset("pocket-accuracy", **given)])
 def test_a_typo_in_a_setting_is_answered_with_the_name_that_was_meant(make: type[AugmentConfig]) -> None:
     with pytest.raises(ConfigError, match=r"^AugmentConfig has no 'noise_lvl': did you mean 'noise_level'\?$"):
         make(noise_lvl=0.5)  # type: ignore[call-arg]
@@ -247,6 +247,6 @@ def test_the_papers_preset_on_pocket_is_remarked_upon(caplog: pytest.LogCaptureF
     Augmenter.from_pretrained("pocket", preset="paper", device="cpu")
     assert "preset paper was made for Stable Diffusion (sd15), not for pocket" in caplog.text
     caplog.clear()
-    Augmenter.from_pretrained("pocket", preset="pocket", device="cpu")
+    Augmenter.from_pretrained("pocket", preset="pocket-accuracy", device="cpu")
     Augmenter.from_pretrained("shape", preset="paper", device="cpu")
     assert not caplog.text

@@ -52,7 +52,7 @@ def test_augment_and_embed(folder: Path, tmp_path: Path) -> None:
 
 
 def test_views_tell_their_rate_before_the_first_chunk_is_done(folder: Path, tmp_path: Path) -> None:
-    common = ["--k", 1, "--device", "cpu", "--preset", "pocket"]
+    common = ["--k", 1, "--device", "cpu", "--preset", "pocket-accuracy"]
     options = ["--encoder", "convnet", "--views", "pocket", "-o", tmp_path / "bank"]
     done = call("fewshot", "embed", folder / "val", *options, *common)
     assert done.exit_code == 0, done.output

@@ -176,7 +176,7 @@ class Scored(Dataset[torch.Tensor]):
 def test_pickles_copies_and_workers(views: str) -> None:
     from sklearn.linear_model import LogisticRegression
 
-    few = preset("pocket", steps=2) if views == "pocket" else None
+    few = preset("pocket-accuracy", steps=2) if views == "pocket" else None
     source = Augmenter.from_pretrained(views, config=few, device="cpu") if views != "shape" else ShapeTweak(rotate=5)
     ensemble = TestTimeEnsemble(fitted(LogisticRegression()), source, k=1, preprocess=colours)
     images, _ = pictures(4)
@@ -194,7 +194,7 @@ def test_pickles_copies_and_workers(views: str) -> None:
 def test_reprs_say_what_will_be_done() -> None:
     from sklearn.linear_model import LogisticRegression
 
-    aug = Augmenter.from_pretrained("pocket", preset="pocket", device="cpu")
+    aug = Augmenter.from_pretrained("pocket", preset="pocket-accuracy", device="cpu")
     assert repr(aug).startswith("Augmenter(Pocket, dpm++, noise level 1 ") and repr(aug).endswith("device=cpu)")
     assert repr(Augmenter.from_pretrained("shape", device="cpu")).startswith("Augmenter(shape tweak only")
     text = repr(TestTimeEnsemble(LogisticRegression(C=3), aug, k=2))

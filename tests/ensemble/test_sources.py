@@ -189,5 +189,5 @@ def test_not_a_source(bad: object) -> None:
 
 
 def test_a_generator_by_name_draws_for_accuracy_unless_told() -> None:
-    assert find_views("pocket", device="cpu").config == preset("pocket")
+    assert find_views("pocket", device="cpu").config == preset("pocket-accuracy")
     assert find_views("pocket", "pocket-faithful", device="cpu").config == preset("pocket-faithful")

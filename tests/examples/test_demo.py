@@ -218,9 +218,9 @@ def test_the_views_behind_the_numbers_are_shown_too(photo: Path, tmp_path: Path,
     assert code == 0, printed
     assert page.count("data:image/jpeg") == 2 * (2 + K)  # original, tweaked and views, of both presets
     told = ["the views to look at", "the views behind the numbers of pocket"]
-    assert all(text in page for text in [*told, purpose("pocket"), purpose("pocket-faithful")])
-    assert "--preset pocket-faithful" in printed and "--preset pocket --k" in printed
-    folders = [tmp_path / "out" / name for name in ("views-pocket", "views-pocket-pocket")]
+    assert all(text in page for text in [*told, purpose("pocket-accuracy"), purpose("pocket-faithful")])
+    assert "--preset pocket-faithful" in printed and "--preset pocket-accuracy --k" in printed
+    folders = [tmp_path / "out" / name for name in ("views-pocket", "views-pocket-pocket-accuracy")]
     assert [(folder / "sheet.png").is_file() for folder in folders] == [True, True]
 
 

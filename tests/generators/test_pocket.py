@@ -144,8 +144,8 @@ def test_the_other_generator_works_where_it_is_installed(photos: torch.Tensor) -
         pytest.importorskip(name)
     aug = Augmenter.from_pretrained("pocket-imagenet", device="cpu")
     assert aug.config == preset("pocket-faithful") and isinstance(aug.generator, Pocket)
-    assert default_preset("pocket-imagenet") == "pocket-imagenet"
-    views = Augmenter(aug.generator, preset("pocket-imagenet", steps=2)).tensors(photos[:1], k=1)
+    assert default_preset("pocket-imagenet") == "pocket-imagenet-accuracy"
+    views = Augmenter(aug.generator, preset("pocket-imagenet-accuracy", steps=2)).tensors(photos[:1], k=1)
     assert views.shape == (1, 1, 3, 96, 96) and views.std() > 0.05
 
 
@@ -257,7 +257,7 @@ def test_bfloat16_is_close_to_float32(pocket: Pocket, photos: torch.Tensor, nois
 @pytest.mark.parametrize("mode", ["self", "class"])
 def test_more_noise_leads_further_away(pocket: Pocket, photos: torch.Tensor, mode: str) -> None:
     def distance(noise_level: float) -> torch.Tensor:
-        config = preset("pocket", noise_level=noise_level, guidance=3.0, steps=4, shape=None, mode=mode)
+        config = preset("pocket-accuracy", noise_level=noise_level, guidance=3.0, steps=4, shape=None, mode=mode)
         return (Augmenter(pocket, config).tensors(photos, k=1)[:, 0] - photos).square().mean((1, 2, 3))
 
     low, middle, high = distance(0.2), distance(0.7), distance(1.0)
@@ -265,7 +265,7 @@ def test_more_noise_leads_further_away(pocket: Pocket, photos: torch.Tensor, mod
 
 
 def test_views_of_any_picture_have_its_size(pocket: Pocket) -> None:
-    aug = Augmenter(pocket, preset("pocket", steps=2))
+    aug = Augmenter(pocket, preset("pocket-accuracy", steps=2))
     colour = photograph("chelsea")
     pictures = [
         Image.new("RGB", (1, 500), "red"),
@@ -284,7 +284,7 @@ def test_views_of_any_picture_have_its_size(pocket: Pocket) -> None:
 
 
 def test_a_view_is_the_same_in_any_batch(pocket: Pocket, photos: torch.Tensor) -> None:
-    aug = Augmenter(pocket, preset("pocket", steps=3), batch_size=4)
+    aug = Augmenter(pocket, preset("pocket-accuracy", steps=3), batch_size=4)
     together = aug.tensors(photos[:2], k=2)
     alone = torch.cat([aug.tensors(photos[i : i + 1], k=2) for i in range(2)])
     assert (together - alone).abs().max() < 1e-4

@@ -53,7 +53,7 @@ def test_the_own_side_changes_nothing(pocket: Pocket) -> None:
 
 @pytest.mark.parametrize("side", [48, 64, 80, 128])
 def test_views_at_another_side(side: int) -> None:
-    aug = Augmenter.from_pretrained("pocket", config=preset("pocket", steps=2), side=side, device="cpu")
+    aug = Augmenter.from_pretrained("pocket", config=preset("pocket-accuracy", steps=2), side=side, device="cpu")
     generator = aug.generator
     assert isinstance(generator, Pocket)
     assert generator.size == aug.side == side
@@ -107,7 +107,7 @@ def test_a_side_that_cannot_be_is_refused(side: int) -> None:
 
 def test_a_tiny_decoder_draws_and_is_named(pocket: Pocket, tmp_path: Path) -> None:
     folder = save_decoder(tmp_path / "tiny", pocket.latents)
-    config = preset("pocket", steps=2)
+    config = preset("pocket-accuracy", steps=2)
     tiny = Augmenter.from_pretrained("pocket", config=config, decoder=folder, device="cpu")
     both = Augmenter.from_pretrained("pocket", config=config, decoder=str(folder), side=64, device="cpu")
     assert tiny.fingerprint.startswith(f"{pocket.fingerprint}:") and ":64px:" in both.fingerprint

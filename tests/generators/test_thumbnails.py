@@ -171,7 +171,7 @@ def test_the_finished_folder_is_a_clean_pocket_that_guides_itself(finished: Thum
     x, views = torch.rand(2, 3, 40, 40), {}
     for name in cards:
         generator = Pocket.from_pretrained(tmp_path / name, device="cpu")
-        drawing = Augmenter(generator, preset("pocket"))
+        drawing = Augmenter(generator, preset("pocket-accuracy"))
         assert "4 of 4 steps run, 4 network rows per view" in drawing.summary()
         views[name] = drawing.tensors(x, k=1)
     assert torch.allclose(views["half"], views["bytes"], atol=0.05)

@@ -182,7 +182,7 @@ def test_birds_are_studied_with_the_preset_for_them() -> None:
 
     for name in ("fine-grained", "transformers"):
         chosen = load_study(name).settings["cub"]["pocket-imagenet"]
-        assert preset("pocket-imagenet", **chosen) == preset("pocket-imagenet-fine")
+        assert preset("pocket-imagenet-accuracy", **chosen) == preset("pocket-imagenet-fine")
 
 
 # -- claims -----------------------------------------------------------------------------------------------------------

@@ -150,7 +150,7 @@ def test_grid(world: World, tmp_path: Path) -> None:
 
 def test_a_tuned_file_decides_generator_and_settings(world: World, tmp_path: Path) -> None:
     own = Augmenter.from_pretrained(str(world.generator), device="cpu").fingerprint
-    config = preset("pocket", noise_level=0.6, steps=2)
+    config = preset("pocket-accuracy", noise_level=0.6, steps=2)
     file = stored(tmp_path / "tuned.json", source=str(world.generator), generator=own, config=config)
     settings = world.settings(preset=file, generators=None)
     result = only(run(["grid"], settings, tmp_path, ""))

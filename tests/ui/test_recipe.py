@@ -34,8 +34,12 @@ RECIPES = [
     replace(FAITHFUL, image_scale=0.0),
     replace(FAITHFUL, tweak=0.0),
     replace(FAITHFUL, tweak=1.35, noise_level=1.0),
-    Recipe.of_preset("pocket", "pocket", "pocket-faithful", k=1),
-    replace(Recipe.of_preset("pocket-imagenet", "pocket-imagenet", "pocket-imagenet-fine"), tweak=0.5, guidance=1.0),
+    Recipe.of_preset("pocket", "pocket-accuracy", "pocket-faithful", k=1),
+    replace(
+        Recipe.of_preset("pocket-imagenet", "pocket-imagenet-accuracy", "pocket-imagenet-fine"),
+        tweak=0.5,
+        guidance=1.0,
+    ),
 ]
 
 
@@ -79,7 +83,7 @@ def test_the_snippet_has_them_too(recipe: Recipe, tmp_path: Path, monkeypatch: p
 
 def test_what_differs_from_the_preset_is_all_that_is_said() -> None:
     assert FAITHFUL.command("a.jpg") == "onesdaug augment a.jpg -o views --k 3 --seed 0"
-    assert presets_for("pocket", "pocket-faithful", "pocket")[:2] == ["pocket-faithful", "pocket"]
+    assert presets_for("pocket", "pocket-faithful", "pocket-accuracy")[:2] == ["pocket-faithful", "pocket-accuracy"]
     with pytest.raises(ConfigError, match="from 0 to 2, not 3"):
         _ = replace(FAITHFUL, tweak=3.0).config
 

@@ -14,10 +14,9 @@ _VLM_SHAPE = {"rotate": 10.0, "stretch": 0.40, "translate": 0.01, "perspective":
 _POCKET = {"solver": "dpm++", "noise_map": "cumulative", "image_scale": 1.0, "mode": "class"}
 
 # `paper-cheap` is half of `paper-fast`: half the steps, and no guidance where little noise is left (docs/speed.md).
-# The pocket presets were chosen on validation classes (docs/generators.md): `pocket` and `pocket-imagenet` by few-shot
-# accuracy, each for its generator; `pocket-faithful` stays close to the image, for looking at;
+# Those called accuracy were chosen on validation classes (docs/generators.md), each for its generator, and draw
+# caricatures; `pocket-faithful` and `photo` by looking at what they draw, which stays close to the image;
 # `pocket-imagenet-fine` was chosen on birds (CUB), whose classes differ in details.
-# `photo-accuracy` was chosen on validation classes too; `photo` by looking at what it draws.
 PRESETS = Registry(
     "preset",
     "onesdaug.presets",
@@ -26,9 +25,9 @@ PRESETS = Registry(
         "paper-fast": {"solver": "dpm++", "steps": 10},
         "paper-cheap": {"solver": "dpm++", "steps": 5, "guidance_interval": (0.3, 1.0)},
         "vlm": {"solver": "dpm++", "steps": 10, "noise_level": 0.1, "shape": _VLM_SHAPE},
-        "pocket": {**_POCKET, "noise_level": 1.0, "guidance": 8.0, "steps": 4},
+        "pocket-accuracy": {**_POCKET, "noise_level": 1.0, "guidance": 8.0, "steps": 4},
         "pocket-faithful": {**_POCKET, "noise_level": 0.4, "guidance": 3.0, "steps": 20, "mode": "self"},
-        "pocket-imagenet": {**_POCKET, "noise_level": 1.0, "guidance": 16.0, "steps": 8},
+        "pocket-imagenet-accuracy": {**_POCKET, "noise_level": 1.0, "guidance": 16.0, "steps": 8},
         "pocket-imagenet-fine": {**_POCKET, "noise_level": 0.95, "guidance": 8.0, "steps": 12, "mode": "self"},
         "photo": {**_POCKET, "noise_level": 0.7, "guidance": 3.0, "steps": 16, "mode": "self"},
         "photo-accuracy": {**_POCKET, "noise_level": 1.0, "guidance": 8.0, "steps": 4},
@@ -40,9 +39,9 @@ PURPOSES = {
     "paper-fast": "the same with a solver that takes half the steps",
     "paper-cheap": "half of paper-fast's cost",
     "vlm": "the paper's settings for vision-language models: closest to the picture",
-    "pocket": "for accuracy with pocket: caricatures of the class, drawn from the condition alone",
+    "pocket-accuracy": "for accuracy with pocket: caricatures of the class, drawn from the condition alone",
     "pocket-faithful": "for looking at: shows what the picture shows",
-    "pocket-imagenet": "for accuracy with pocket-imagenet: drawn from the condition alone",
+    "pocket-imagenet-accuracy": "for accuracy with pocket-imagenet: drawn from the condition alone",
     "pocket-imagenet-fine": "the same for classes that differ in details, such as birds",
     "photo": "for looking at, with the generator photo: shows what the picture shows",
     "photo-accuracy": "the same for accuracy: drawn from the condition alone",

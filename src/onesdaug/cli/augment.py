@@ -61,7 +61,7 @@ class Output:
     context_settings=spelling(out="output"),
     epilog=examples(
         "augment cat.jpg -o views --sheet",
-        "augment photos/ -o views -r --k 5 --preset pocket",
+        "augment photos/ -o views -r --k 5 --preset pocket-accuracy",
         "augment s3://bucket/shards -o s3://bucket/views --shards webdataset --ray auto",
     ),
 )

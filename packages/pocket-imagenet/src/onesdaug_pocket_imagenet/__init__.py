@@ -9,5 +9,5 @@ from onesdaug.generators.pocket import Pocket
 class PocketImagenet(Pocket):
     """A pocket generator that looks through EfficientNet-Lite0, which has seen all of ImageNet."""
 
-    default_preset = "pocket-imagenet"
+    default_preset = "pocket-imagenet-accuracy"
     weights = Path(str(files(__package__))) / "weights"

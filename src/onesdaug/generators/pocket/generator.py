@@ -47,7 +47,7 @@ class Pocket(Generator):
     batch_size = 1024  # smaller ones leave an H200 idle
     modes = ("self", "class")
     options = ("dtype", "side", "decoder")
-    default_preset = "pocket"
+    default_preset = "pocket-accuracy"
     faithful_preset = "pocket-faithful"
     weights = Path(str(files("onesdaug"))) / "weights" / "pocket"
 
