@@ -67,6 +67,16 @@ class Visitor:
         """Type into a field, as far as the page can tell."""
         self.js(f"{_NUMBER}({json.dumps(selector)}, {json.dumps(str(value))})")
 
+    def choose(self, selector: str, option: str) -> None:
+        """Open a list and pick from it, as Gradio wants it: what is pressed counts, not what is clicked."""
+        self.js(f"document.querySelector({json.dumps(selector + ' input')}).focus()")
+        pressed = (
+            "((text) => { const found = [...document.querySelectorAll('ul[role=listbox] li')].find("
+            "e => e.getAttribute('aria-label') === text || e.innerText.trim() === text); if (!found) return false; "
+            "found.dispatchEvent(new MouseEvent('mousedown', {bubbles: true})); return true; })"
+        )
+        self.until(f"{pressed}({json.dumps(option)})", 20)
+
     def upload(self, selector: str, files: Sequence[Path]) -> None:
         """Choose files, as in the window that a browser opens for that."""
         self.until(f"!!document.querySelector('{selector} input[type=file]')", 20)

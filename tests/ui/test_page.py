@@ -26,6 +26,7 @@ from PIL import Image
 
 from onesdaug import ViewFolder
 from onesdaug.data.samples import sample_photographs
+from onesdaug.generators.load import has_weights
 from tests.conftest import make_image
 from tests.report import chromium, example
 from tests.ui.driver import Visitor
@@ -171,6 +172,22 @@ def test_upload_views_download(visit: Any, tmp_path: Path) -> None:
     with zipfile.ZipFile(archive) as packed:
         packed.extractall(tmp_path / "views")
     assert len(ViewFolder(tmp_path / "views").views(tmp_path / "my photo.png")) == 2
+
+
+def test_another_generator_is_chosen(visit: Any) -> None:
+    if not has_weights("pocket-imagenet"):
+        pytest.skip("pocket-imagenet is not installed")
+    visitor = visit()
+    pick_sample(visitor, "views", 3)
+    visitor.choose("#views-generator", "pocket-imagenet")
+    visitor.until("document.querySelector('#command').innerText.includes('--model pocket-imagenet')")
+    assert "from_pretrained('pocket-imagenet', preset='pocket-faithful')" in visitor.text("#snippet")
+    visitor.choose("#views-preset", "pocket-imagenet-accuracy")
+    visitor.until("document.querySelector('#command').innerText.includes('--preset pocket-imagenet-accuracy')")
+    visitor.fill("#views-k input[type=number]", 1)
+    visitor.click("#views-start")
+    drawn(visitor, 1)
+    shoot(visitor, "generator")
 
 
 def test_a_text_file_gets_a_sentence(visit: Any, tmp_path: Path) -> None:

@@ -129,17 +129,34 @@ def test_cancelled_drawing_leaves_the_turn_to_others(tiny: Networks, photos: lis
     assert len(draw_views(tiny, recipe, str(photos[0]), tmp_path, Listener()).views) == 4
 
 
+def test_other_generators_are_loaded_once_and_draw_for_who_asks(
+    tiny: Networks, photos: list[Path], tmp_path: Path
+) -> None:
+    assert tiny.models[:2] == [TINY, "pocket"] and "shape" not in tiny.models
+    found = draw_views(
+        tiny,
+        Recipe.of_preset("pocket", "pocket-faithful", "pocket-faithful", k=1),
+        str(photos[0]),
+        tmp_path,
+        Listener(),
+    )
+    again = tiny.augmenter("pocket")
+    assert again is tiny.augmenter("pocket") and again.generator is not tiny.augmenter(TINY).generator
+    whole = again.with_config(preset("pocket-faithful"))
+    assert found.views[0].image.tobytes() == whole(found.original, k=1, seed=0)[0].tobytes()
+
+
 # -- explore ----------------------------------------------------------------------------------------------------------
 
 
 def test_the_grid_is_the_studys_and_the_spots_are_measured(tiny: Networks, photos: list[Path], work: Listener) -> None:
-    found = explore(tiny, str(photos[0]), 0, k=2, seed=3, work=work)
+    found = explore(tiny, TINY, str(photos[0]), 0, k=2, seed=3, work=work)
     figure = figures()[0]
     assert [label for label, _ in found.rows] == ["no condition", "with condition"]
     assert all(len(views) == len(figure.noise_levels) == 6 for _, views in found.rows)
     assert len(work.shown) == 1 + 12  # cell by cell
     config = preset("paper", noise_level=0.5)
-    views = [view.image for view in tiny.draw(config, [Row(found.original, k, 3) for k in (1, 2)], work.waiting)]
+    views = [view.image for view in tiny.draw(TINY, config, [Row(found.original, k, 3) for k in (1, 2)], work.waiting)]
     assert found.rows[1][1][2].tobytes() == views[0].tobytes()
     seen = tiny.look([found.original, *views], work.waiting)
     spots = [spot for spot in found.spots if spot.level == 0.5]
@@ -147,7 +164,7 @@ def test_the_grid_is_the_studys_and_the_spots_are_measured(tiny: Networks, photo
     assert np.allclose([spot.diversity for spot in spots], view_diversities(seen[None, 1:])[0])
     assert shown_figure(found).count("<img") == 14 and shown_figure(work.shown[0]).count("empty") == 12
     assert shown_spots(found, "protonet-convnet").count("<title>noise") == 12
-    assert explore(tiny, str(photos[0]), 1, k=1, seed=0, work=work).spots == ()
+    assert explore(tiny, TINY, str(photos[0]), 1, k=1, seed=0, work=work).spots == ()
 
 
 # -- few-shot ---------------------------------------------------------------------------------------------------------
@@ -163,7 +180,9 @@ def test_answers_are_those_of_the_head_on_averaged_features(
 
     def features(file: str) -> torch.Tensor:
         image = opened_photo(file, tiny.settings)
-        views = [view.image for view in tiny.draw(preset("paper"), [Row(image, k, 1) for k in (1, 2)], work.waiting)]
+        views = [
+            view.image for view in tiny.draw(TINY, preset("paper"), [Row(image, k, 1) for k in (1, 2)], work.waiting)
+        ]
         return tiny.look([image, *views], work.waiting)
 
     weights = torch.tensor([0.6, 0.2, 0.2])

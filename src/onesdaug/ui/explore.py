@@ -46,14 +46,18 @@ def figures() -> list[Figure]:
     return list(load_study("qualitative").figures)
 
 
-def explore(networks: Networks, photo: str | None, number: int, k: int, seed: int, work: Work[Explored]) -> Explored:
+def explore(
+    networks: Networks, model: str, photo: str | None, number: int, k: int, seed: int, work: Work[Explored]
+) -> Explored:
     """Draw figure `number`: one view in a cell, K in those of the last row, which is the operator as it is."""
     check_views(k, networks.settings)
     image = opened_photo(photo, networks.settings)
     figure = figures()[number]
-    rows = settings_of(figure, faithful_preset(networks.settings.model))
+    rows = settings_of(figure, faithful_preset(model))
     found = Explored(image, figure)
     work.show(found)
+    work.tell(None, "Loading the networks")
+    networks.augmenter(model)
     spread: list[list[Image.Image]] = []
     with progress(len(rows) * len(figure.noise_levels) + (k - 1) * len(figure.noise_levels), "views", parts=1) as bar:
         for label, cells in rows:
@@ -61,7 +65,7 @@ def explore(networks: Networks, photo: str | None, number: int, k: int, seed: in
             pictures: tuple[Image.Image, ...] = ()
             for config in cells:
                 todo = [Row(image, one, seed) for one in range(1, count + 1)]
-                views = [view.image for view in networks.draw(config, todo, work.waiting)]
+                views = [view.image for view in networks.draw(model, config, todo, work.waiting)]
                 pictures = (*pictures, views[0])
                 spread += [views] if label == rows[-1][0] else []
                 bar.advance(count)

@@ -37,6 +37,7 @@ class Asked:
     k: int = 3
     weight: float = 0.5
     seed: int = 0
+    model: str = ""  # else the page's own
 
 
 @dataclass(frozen=True)
@@ -125,9 +126,10 @@ def _opened(file: str, settings: Any) -> tuple[str, Image.Image]:
 
 def _with_views(networks: Networks, image: Image.Image, asked: Asked, work: Work[Answered]) -> tuple[Image.Image, ...]:
     """The image and its views, with the settings that are tuned for accuracy."""
-    config = preset(default_preset(networks.settings.model))
+    model = asked.model or networks.settings.model
     rows = [Row(image, number, asked.seed) for number in range(1, asked.k + 1)]
-    return image, *(view.image for view in networks.draw(config, rows, work.waiting))
+    views = networks.draw(model, preset(default_preset(model)), rows, work.waiting)
+    return image, *(view.image for view in views)
 
 
 class _Judge:

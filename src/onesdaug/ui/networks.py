@@ -57,21 +57,43 @@ class Loaded:
 
 
 class Networks:
-    """Generator, encoder and head. They are loaded while the page opens; whoever asks first waits for them."""
+    """Generator, encoder and head. They are loaded while the page opens; whoever asks first waits for them.
+
+    Other generators are loaded when a visitor first asks for one.
+    """
 
     def __init__(self, settings: UiSettings) -> None:
         self.settings = settings
         self.turns, self.tunings = Turns(), Turns()  # of the networks here; tuning loads its own
         self._loading: Future[Loaded] = ThreadPoolExecutor(1, "onesdaug-load").submit(_load, settings)
+        self._others: dict[str, Augmenter] = {}
+        self._lock = Lock()
 
     def loaded(self) -> Loaded:
         return self._loading.result()
 
-    def draw(self, config: AugmentConfig, rows: Sequence[Row], waiting: Waiting, stages: bool = False) -> list[View]:
-        """Views with these settings, in a turn of one's own; `stages` keeps the tweaked and the noised images too."""
-        augmenter = self.loaded().augmenter.with_config(config)
+    @property
+    def models(self) -> list[str]:
+        """The page's own generator, then the others whose weights are installed."""
+        from onesdaug.common.registry import GENERATORS
+        from onesdaug.generators.load import has_weights
+
+        own = self.settings.model
+        return [own, *(name for name in GENERATORS if name != own and has_weights(name))]
+
+    def augmenter(self, model: str) -> Augmenter:
+        if model == self.settings.model:
+            return self.loaded().augmenter
+        with self._lock:
+            if model not in self._others:
+                self._others[model] = _augmenter(model, self.settings.device)
+            return self._others[model]
+
+    def draw(self, model: str, config: AugmentConfig, rows: Sequence[Row], waiting: Waiting) -> list[View]:
+        """Views by this generator with these settings, in a turn of one's own."""
+        augmenter = self.augmenter(model).with_config(config)
         with self.turns.turn(waiting):
-            return augmenter.run(rows, tweaked=stages, noised=stages)
+            return augmenter.run(rows)
 
     def look(self, images: Sequence[Image.Image], waiting: Waiting) -> Tensor:
         """The features (N, d) of pictures of any sizes."""
@@ -82,14 +104,20 @@ class Networks:
 
 
 def _load(settings: UiSettings) -> Loaded:
-    from onesdaug.augment.operator import Augmenter
     from onesdaug.common.devices import pick_device
     from onesdaug.encoders.load import load_encoder
     from onesdaug.fewshot.heads import build_head, trained_head
 
-    augmenter = Augmenter.from_pretrained(settings.model, device=settings.device)
-    if augmenter.generator is None:
-        raise ConfigError(f"--model {settings.model} has no generator, and the page shows the stages of one")
+    augmenter = _augmenter(settings.model, settings.device)
     encoder = load_encoder(settings.encoder, pick_device(settings.device))
     head = trained_head(settings.encoder) or build_head("protonet", encoder.dim, metric="cosine", temperature=0.1)
     return Loaded(augmenter, encoder, head.eval())
+
+
+def _augmenter(model: str, device: str) -> Augmenter:
+    from onesdaug.augment.operator import Augmenter
+
+    found = Augmenter.from_pretrained(model, device=device)
+    if found.generator is None:
+        raise ConfigError(f"--model {model} has no generator, and the page shows the stages of one")
+    return found

@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory, mkdtemp
 
 from PIL import Image
 
-from onesdaug.augment.config import AugmentConfig
 from onesdaug.augment.operator import Augmenter, Row, View
 from onesdaug.errors import ImageError
 from onesdaug.jobs.job import run_job
@@ -35,9 +34,9 @@ class DrawnViews:
 class _Showing(Augmenter):
     """Draws for a job, in turns with other visitors, and shows all stages of what it drew."""
 
-    def __init__(self, networks: Networks, config: AugmentConfig, work: Work[DrawnViews], shown: DrawnViews) -> None:
-        whole = networks.loaded().augmenter
-        super().__init__(whole.generator, config, batch_size=whole.batch_size)
+    def __init__(self, networks: Networks, recipe: Recipe, work: Work[DrawnViews], shown: DrawnViews) -> None:
+        whole = networks.augmenter(recipe.model)
+        super().__init__(whole.generator, recipe.config, batch_size=whole.batch_size)
         self.networks, self.work, self.shown = networks, work, shown
 
     def run(self, rows: Sequence[Row], tweaked: bool = False, noised: bool = False) -> list[View]:
@@ -57,7 +56,7 @@ def draw_views(
     work.show(DrawnViews(original))
     file = Path(photo or "")
     work.tell(None, "Loading the networks")
-    drawing = _Showing(networks, recipe.config, work, DrawnViews(original))
+    drawing = _Showing(networks, recipe, work, DrawnViews(original))
     with TemporaryDirectory(dir=folder) as out:
         listing = Listing([Item(file, file.name, file.stem)])
         report = run_job(drawing, listing, JobSettings(Path(out), recipe.k, recipe.seed))

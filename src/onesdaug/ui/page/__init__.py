@@ -109,6 +109,12 @@ def photo_input(page: Page, tab: str) -> Any:
     return photo
 
 
+def generator_input(page: Page, tab: str, info: str | None = None) -> Any:
+    """Who draws, where there is a choice."""
+    names, place = page.networks.models, f"{tab}-generator"
+    return gr.Dropdown(names, value=names[0], label="Generator", info=info, visible=len(names) > 1, elem_id=place)
+
+
 def drop(label: str, **settings: Any) -> Any:
     """A place for files of any kind: what is no image gets a sentence, not a file window that hides it."""
     return gr.File(label=label, height=84, elem_classes="drop", **settings)

@@ -8,7 +8,7 @@ import gradio as gr
 
 from onesdaug.ui import html
 from onesdaug.ui.explore import Explored, explore, figures, shown_figure, shown_spots
-from onesdaug.ui.page import Page, controls, long_work, photo_input
+from onesdaug.ui.page import Page, controls, generator_input, long_work, photo_input
 
 TAB = "explore"
 
@@ -19,6 +19,7 @@ def build(page: Page) -> None:
         with gr.Column(elem_classes="given"):
             photo = photo_input(page, TAB)
         with gr.Column(elem_classes="settings"):
+            model = generator_input(page, TAB)
             figure = gr.Radio(known, value=known[0], label="Figure", type="index")
             k = gr.Slider(
                 1, page.settings.max_k, min(3, page.settings.max_k), step=1, label="Views at each noise level",
@@ -30,13 +31,13 @@ def build(page: Page) -> None:
             shown = gr.HTML(_WELCOME, elem_id="explore-shown")
             plot = gr.HTML(elem_id="explore-plot")
 
-    def job(photo: str | None, number: int, k: float, seed: float, work: Any) -> Explored:
-        return explore(page.networks, photo, number, int(k), int(seed or 0), work)
+    def job(photo: str | None, model: str, number: int, k: float, seed: float, work: Any) -> Explored:
+        return explore(page.networks, model, photo, number, int(k), int(seed or 0), work)
 
     def news(found: Explored, *_: Any) -> list[str]:
         return [shown_figure(found), shown_spots(found, page.settings.encoder)]
 
-    long_work(page, TAB, by, [photo, figure, k, seed], [shown, plot], job, news)
+    long_work(page, TAB, by, [photo, model, figure, k, seed], [shown, plot], job, news)
 
 
 _WELCOME = html.welcome(

@@ -10,7 +10,7 @@ import gradio as gr
 from onesdaug.errors import OnesdaugError
 from onesdaug.ui import html
 from onesdaug.ui.fewshot import Answered, Asked, answer, named, shown_answers, shown_map
-from onesdaug.ui.page import LIGHT, Page, controls, drop, long_work
+from onesdaug.ui.page import LIGHT, Page, controls, drop, generator_input, long_work
 from onesdaug.ui.photos import opened_photo, sample_task
 
 TAB, MOST, FIRST = "fewshot", 5, 3
@@ -31,19 +31,20 @@ def build(page: Page) -> None:
             queries = drop("Queries: images to classify", file_count="multiple", elem_id="queries")
             _thumbnails(page, queries)
         with gr.Column(elem_classes="settings"):
+            model = generator_input(page, TAB, "With its settings for accuracy, which draw caricatures")
             k = gr.Slider(1, most, min(3, most), step=1, label="K, views of each image", elem_id="fewshot-k")
             weight = gr.Slider(0, 1, 0.5, step=0.05, label="Weight of the original")
         with gr.Column(elem_classes="made"):
             by = controls("Classify", TAB)
             shown = gr.HTML(_WELCOME, elem_id="fewshot-shown")
             embeddings = gr.HTML(elem_id="fewshot-map")
-    given = [*names, *files, queries, k, weight]
+    given = [*names, *files, queries, k, weight, model]
 
     def job(*values: Any) -> Answered:
         *given, work = values
         classes = named(given[:MOST], given[MOST : 2 * MOST])
-        asked, count, share = given[2 * MOST :]
-        return answer(page.networks, Asked(classes, asked or (), int(count), float(share)), work)
+        asked, count, share, model = given[2 * MOST :]
+        return answer(page.networks, Asked(classes, asked or (), int(count), float(share), model=model), work)
 
     def news(found: Answered, *_: Any) -> list[str]:
         return [shown_answers(found), shown_map(found)]

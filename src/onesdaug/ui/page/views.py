@@ -12,7 +12,7 @@ from onesdaug.augment.presets import PURPOSES
 from onesdaug.common.registry import SOLVERS
 from onesdaug.errors import OnesdaugError
 from onesdaug.ui import html
-from onesdaug.ui.page import LIGHT, Page, code, controls, long_work, photo_input
+from onesdaug.ui.page import LIGHT, Page, code, controls, generator_input, long_work, photo_input
 from onesdaug.ui.recipe import MOST_TWEAK, Recipe, presets_for
 from onesdaug.ui.views import DrawnViews, draw_views, shown_views, summary
 
@@ -32,13 +32,13 @@ def build(page: Page) -> None:
             archive = gr.DownloadButton(
                 "Download views and manifest", visible=False, size="md", elem_id="views-download"
             )
-            first = _recipe(page, *_first(page))
+            first = _recipe(page.settings.model, *_first(page))
             command = code("The same in a terminal", "shell", value=first.command("photo.jpg"), elem_id="command")
             snippet = code("The same in Python", "python", value=first.snippet("photo.jpg"), elem_id="snippet")
 
     def job(photo: str | None, *rest: Any) -> DrawnViews:
         *values, work = rest
-        return draw_views(page.networks, _recipe(page, *values), photo, page.folder, work)
+        return draw_views(page.networks, _recipe(*values), photo, page.folder, work)
 
     def news(found: DrawnViews, _: str | None, *values: Any) -> list[Any]:
         download = gr.update(visible=found.archive is not None, value=found.archive and str(found.archive))
@@ -49,7 +49,7 @@ def build(page: Page) -> None:
     def told(photo: str | None, *values: Any) -> tuple[Any, Any]:
         name = Path(photo).name if photo else "photo.jpg"
         try:
-            recipe = _recipe(page, *values)
+            recipe = _recipe(*values)
             return recipe.command(name), recipe.snippet(name)
         except (OnesdaugError, TypeError):  # a number is being typed
             return gr.skip(), gr.skip()
@@ -66,9 +66,10 @@ _WELCOME = html.welcome(
 
 def _sliders(page: Page) -> list[Any]:
     name, noise, guidance, scale, tweak, solver, k, seed = _first(page)
-    model = page.settings.model
-    names = presets_for(model, faithful_preset(model), default_preset(model))
-    base = gr.Dropdown(names, value=name, label="Preset", info=PURPOSES.get(name), elem_id="views-preset")
+    model = generator_input(page, TAB)
+    base = gr.Dropdown(
+        _presets(page.settings.model), value=name, label="Preset", info=PURPOSES.get(name), elem_id="views-preset"
+    )
     count = gr.Slider(1, page.settings.max_k, k, step=1, label="K, number of views", elem_id="views-k")
     level = gr.Slider(0, 1, noise, step=0.01, label="Noise level", info="0 keeps the tweaked image, 1 forgets it")
     strength = gr.Slider(0, MOST_TWEAK, tweak, step=0.05, label="Shape tweak", info="1 as in the preset, 0 off")
@@ -78,13 +79,19 @@ def _sliders(page: Page) -> list[Any]:
         way = gr.Dropdown(list(SOLVERS), value=solver, label="Solver", min_width=140)
         start = gr.Number(seed, precision=0, label="Seed", min_width=90, elem_id="views-seed")
 
-    def chosen(name: str) -> list[Any]:
+    def chosen(model: str, name: str) -> list[Any]:
         c = Recipe.of_preset(model, name, faithful_preset(model))
-        told = gr.update(info=PURPOSES.get(name))
+        told = gr.update(choices=_presets(model), value=name, info=PURPOSES.get(name))
         return [told, c.noise_level, c.guidance, c.image_scale, c.tweak, c.solver]
 
-    base.input(chosen, base, [base, level, pull, image, strength, way], **LIGHT)
-    return [base, level, pull, image, strength, way, count, start]
+    changed = [base, level, pull, image, strength, way]
+    base.input(chosen, [model, base], changed, **LIGHT)
+    model.input(lambda name: chosen(name, faithful_preset(name)), model, changed, **LIGHT)
+    return [model, base, level, pull, image, strength, way, count, start]
+
+
+def _presets(model: str) -> list[str]:
+    return presets_for(model, faithful_preset(model), default_preset(model))
 
 
 def _first(page: Page) -> tuple[Any, ...]:
@@ -96,7 +103,7 @@ def _first(page: Page) -> tuple[Any, ...]:
 
 
 def _recipe(
-    page: Page,
+    model: str,
     name: str,
     noise: float,
     guidance: float,
@@ -106,7 +113,6 @@ def _recipe(
     k: float,
     seed: float,
 ) -> Recipe:
-    model = page.settings.model
     own = faithful_preset(model)
     return Recipe(
         model, name, own, float(noise), float(guidance), float(scale), float(tweak), solver, int(k), int(seed or 0)
