@@ -256,9 +256,8 @@ def test_a_model_brings_its_preset(tiny_sd: Path, tmp_path: Path) -> None:
     assert {name: faithful_preset(name) for name in models} == shown  # what one looks at shows what the picture shows
     default = Augmenter.from_pretrained(device="cpu")
     assert default.config == preset("pocket-faithful") and default.side == 96
-    assert Augmenter.from_pretrained("pocket", preset="pocket-accuracy", device="cpu").config == preset(
-        "pocket-accuracy"
-    )
+    accurate = Augmenter.from_pretrained("pocket", preset="pocket-accuracy", device="cpu")
+    assert accurate.config == preset("pocket-accuracy")
     off = Augmenter.from_pretrained("pocket", ip_adapter=False, device="cpu").config
     assert off == preset("pocket-faithful", condition=False)
 

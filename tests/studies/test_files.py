@@ -50,11 +50,11 @@ def test_every_table_shows_the_papers_operating_point(name: str) -> None:
     study = load_study(name)
     (row,) = [row for row in study.rows if row.id in ("paper-point", "strength")]
     schedule = Pocket.from_pretrained("pocket", device="cpu").schedule
-    for generator in ("pocket", "pocket-imagenet"):
-        config = preset(generator, **row.config)
+    for own in ("pocket-accuracy", "pocket-imagenet-accuracy"):
+        config = preset(own, **row.config)
         assert config.noise_level == AugmentConfig().noise_level == 0.7 and config.noise_map == "strength"
         assert table(schedule, config.solver, config.steps, 0.7, "strength").t0 == 699  # as img2img at 0.7 of 1,000
-        assert config.guidance == preset(generator).guidance and config.mode == preset(generator).mode
+        assert config.guidance == preset(own).guidance and config.mode == preset(own).mode
     assert not any(
         ref.row == "generated" for claim in getattr(study, "claims", ()) for ref in (*claim.better, claim.than)
     )
@@ -67,8 +67,8 @@ def test_both_maps_run_the_same_steps_at_noise_level_1() -> None:
     from onesdaug.generators.pocket import Pocket
 
     schedule = Pocket.from_pretrained("pocket", device="cpu").schedule
-    for generator in ("pocket", "pocket-imagenet"):
-        config = preset(generator)
+    for own in ("pocket-accuracy", "pocket-imagenet-accuracy"):
+        config = preset(own)
         one, two = (
             table(schedule, config.solver, config.steps, 1.0, noise_map) for noise_map in ("strength", "cumulative")
         )
