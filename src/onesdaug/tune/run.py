@@ -218,8 +218,9 @@ def sentence(found: Found, task: int, use: TunedUse | None, winner: Trial) -> st
         gains = [max(found.by_use[task][i], key=lambda g: g.difference) for i in range(len(found.finalists))]
         best = int(np.argmax([g.difference for g in gains]))
         looked = f"{100 * gains[best].difference:+.1f} ± {100 * gains[best].ci95:.1f}"
-        label = f"{found.finalists[best].candidate.label}, {looked} where it was chosen, {told} where not"
-        return f"{judge.name}: views do not help here: best was {label}"
+        label, elsewhere = found.finalists[best].candidate.label, told if gain.ci95 else "nothing"
+        best_was = f"{label}, {looked} where it was chosen, {elsewhere} where not"
+        return f"{judge.name}: views do not help here: best was {best_was}"
     cost = f" for {winner.seconds_per_image:.2g} s per image" if winner.seconds_per_image else ""
     extras = (", features of length 1" if use.normalise else "") + (
         f", the {use.keep:.0%} most alike" if use.select != "all" else ""
