@@ -153,7 +153,8 @@ def _notes(found: Found, data: Dataset, wanted: Wanted, uses: Mapping[str, Tuned
             "the other: the interval is that of other images of these classes, not of other classes."
         )
     if found.hurried:
-        untried = f"; {found.untried} settings were not tried" if found.untried else ""
+        count = "1 setting was" if found.untried == 1 else f"{found.untried} settings were"
+        untried = f"; {count} not tried" if found.untried else ""
         notes.append(
             f"Time ran out after {found.per_class} images of each class{untried}. A larger --budget may find more."
         )
