@@ -36,15 +36,15 @@ PRESETS = Registry(
 FOR_SD = ("paper", "paper-fast", "paper-cheap", "vlm")
 PURPOSES = {
     "paper": "the paper's settings, for Stable Diffusion",
-    "paper-fast": "the same with a solver that takes half the steps",
+    "paper-fast": "the paper's settings with a solver that takes half the steps",
     "paper-cheap": "half of paper-fast's cost",
     "vlm": "the paper's settings for vision-language models: closest to the picture",
     "pocket-accuracy": "for accuracy with pocket: caricatures of the class, drawn from the condition alone",
     "pocket-faithful": "for looking at: shows what the picture shows",
-    "pocket-imagenet-accuracy": "for accuracy with pocket-imagenet: drawn from the condition alone",
-    "pocket-imagenet-fine": "the same for classes that differ in details, such as birds",
+    "pocket-imagenet-accuracy": "for accuracy with pocket-imagenet: caricatures, drawn from the condition alone",
+    "pocket-imagenet-fine": "for accuracy with pocket-imagenet where classes differ in details, such as birds",
     "photo": "for looking at, with the generator photo: shows what the picture shows",
-    "photo-accuracy": "the same for accuracy: drawn from the condition alone",
+    "photo-accuracy": "for accuracy with photo: caricatures, drawn from the condition alone",
 }
 
 

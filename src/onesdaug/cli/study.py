@@ -116,9 +116,9 @@ def join(
     from onesdaug.report.join import joined
     from onesdaug.report.result import read_result
 
-    runs = {file: read_result(file) for file in (first, later)}
-    result = joined(*runs.values())
-    folders = {sheet.file: file.parent for file, run in runs.items() for sheet in run.sheets}
+    before, after = read_result(first), read_result(later)
+    result = joined(before, after)
+    folders = {sheet.file: file.parent for file, run in ((first, before), (later, after)) for sheet in run.sheets}
     for sheet in result.sheets:
         picture = read_bytes(folders[sheet.file] / sheet.file)
         with whole_file(output / sheet.file) as temporary:

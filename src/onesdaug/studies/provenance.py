@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from onesdaug.augment.config import preset
 from onesdaug.common.own import is_own
 from onesdaug.common.provenance import describe_machine
 from onesdaug.fewshot.heads.base import FunctionHead, Head
@@ -30,8 +31,10 @@ class Facts:
     seeds: dict[str, int | list[int]] = field(default_factory=dict)  # where they are not the run's
 
 
-def facts_of(study: Study, context: StudyContext, split: str = "") -> Facts:
-    """`split`: of the data, where it is not the run's."""
+def facts_of(
+    study: Study, context: StudyContext, split: str = "", preset_of: Callable[[str], str] | None = None
+) -> Facts:
+    """`split`: of the data, where it is not the run's; `preset_of`: a generator's, where it is not for accuracy."""
     found = Facts()
     for name in study.data:
         try:
@@ -50,7 +53,7 @@ def facts_of(study: Study, context: StudyContext, split: str = "") -> Facts:
                 found.classifiers[key] = describe(classifier, name, head, context.card(classifier, name))
     for generator in context.generators_of(study):
         try:
-            augmenter = context.augmenter(generator)
+            augmenter = context.augmenter(generator, preset(preset_of(generator)) if preset_of else None)
         except Missing:
             continue
         name = Path(generator).name

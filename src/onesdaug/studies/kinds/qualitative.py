@@ -34,7 +34,7 @@ from onesdaug.jobs.sheet import SheetRow, draw_sheet, fitted
 from onesdaug.report.records import Sheet
 from onesdaug.studies.context import Missing, StudyContext
 from onesdaug.studies.kind import Findings, StudyKind
-from onesdaug.studies.provenance import Facts, facts_of, settings_line
+from onesdaug.studies.provenance import Facts, facts_of
 from onesdaug.studies.spec import SpecModel, Study
 
 PHOTOGRAPHS = ("chelsea", "coffee")
@@ -59,13 +59,7 @@ class Kind(StudyKind[QualitativeStudy]):
     spec = QualitativeStudy
 
     def facts(self, study: QualitativeStudy, context: StudyContext) -> Facts:
-        """With the settings that are drawn with: those to look at."""
-        found = facts_of(study, context, SPLIT)
-        for generator in context.generators_here(study)[0]:
-            augmenter = context.augmenter(generator, preset(faithful_preset(generator)))
-            told = settings_line(augmenter.config.model_dump())
-            found.generators[Path(generator).name] = f"{augmenter.fingerprint} · {told}"
-        return found
+        return facts_of(study, context, SPLIT, faithful_preset)
 
     def run(self, study: QualitativeStudy, context: StudyContext, output: Path) -> Findings:
         """One file for each photograph, figure and generator, beside the results."""
