@@ -33,7 +33,7 @@ def test_settings_are_written_once_and_others_stay() -> None:
     assert text.startswith(STUDY.partition("[[")[0]) and text.endswith('[[classifiers]]\nname = "a"\n')
 
 
-@pytest.mark.parametrize("study", ["headline", "tuned", "fine-grained"])
+@pytest.mark.parametrize("study", ["headline", "tuned", "fine-grained", "transformers"])
 def test_studies_have_what_the_stored_sweep_says(study: str) -> None:
     stored = json.loads((ROOT / "benchmarks/results/photo-validation-cub.json").read_text())
     text = (files("onesdaug.studies") / f"{study}.toml").read_text(encoding="utf-8")
