@@ -33,14 +33,15 @@ def written(text: str) -> str:
 def _table(result: StudyResult) -> str:
     table = glance(result)
     assert table is not None
-    lines = [to_markdown(table).removeprefix("**At a glance**").strip(), f"*{_source(result, result.made)}*"]
+    lines = [to_markdown(table).removeprefix("**At a glance**").strip(), f"*{source_line(result, result.made)}*"]
     for run in result.made.also:
         names = dict.fromkeys(name.partition(",")[0] for name in run.generators)  # "NAME, DATA": settings there
-        lines.append(f"*{', '.join(names)}: {_source(result, run)}*")
+        lines.append(f"*{', '.join(names)}: {source_line(result, run)}*")
     return "\n\n".join(lines)
 
 
-def _source(result: StudyResult, made: Made) -> str:
+def source_line(result: StudyResult, made: Made) -> str:
+    """Where the numbers of a run come from."""
     return (
         f"`{made.command}`, commit {made.commit}, {made.machine['device']}; "
         f"data: {'; '.join(made.data.values())}; seeds of the views: {made.seeds['views']}; "

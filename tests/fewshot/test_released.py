@@ -12,13 +12,14 @@ import pytest
 import torch
 
 from benchmarks import fewshot_accuracy as accuracy
+from benchmarks import transformers_report as report
 from onesdaug.data.registry import BENCHMARKS, load_split
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.encoders.load import load_encoder
 from onesdaug.fewshot.embed import embed
 from onesdaug.fewshot.evaluate import Task, ViewUse, evaluate
 from onesdaug.fewshot.heads import load_head
-from onesdaug.fewshot.recipes import META, PRETRAIN
+from onesdaug.fewshot.recipes import META, PRETRAIN, TRANSFORMERS
 from tests.real_data import real_root
 
 ARTIFACTS = accuracy.ROOT / "artifacts"
@@ -71,6 +72,18 @@ def test_results_belong_to_the_checkpoints_and_fill_the_documents_table() -> Non
         assert (found["way"], found["queries_per_class"], found["episodes"]) == (5, 15, 10_000)
     document = accuracy.DOCS.read_text()
     assert accuracy.with_tables(document, {accuracy.TABLE: f"\n{accuracy.table(results, cards)}\n"}) == document
+
+
+def test_the_table_of_transformers_is_that_of_the_stored_run() -> None:
+    """They are too large to be released; that their cards are of the networks that were measured, the recipe says."""
+    document = report.DOCS.read_text(encoding="utf-8")
+    assert report.written(document) == document, "run python benchmarks/transformers_report.py"
+    for name, recipe in TRANSFORMERS.items():
+        told = report.card(f"mini-{name}")["arguments"]
+        fitted = {"epochs", "eval_every", "warmup_epochs"}  # by the time there was
+        assert {k: v for k, v in told.items() if k not in fitted} == {
+            k: list(v) if isinstance(v, tuple) else v for k, v in asdict(recipe).items() if k not in fitted
+        }
 
 
 def test_a_released_checkpoint_is_as_good_as_it_says(tmp_path: Path) -> None:

@@ -102,6 +102,17 @@ def test_a_statement_that_was_judged_once_is_judged_by_that(first: StudyResult, 
     assert joined(none, only).claims[0].verdict == "other model"
 
 
+def test_a_comparison_without_a_generator_comes_along_where_it_is_missing(
+    first: StudyResult, later: StudyResult
+) -> None:
+    plain = claim("other model", **{"": "differs"})
+    only = later.model_copy(update={"claims": (plain,)})
+    none = first.model_copy(update={"claims": (claim("not tested here"),)})
+    assert [one.generator for one in joined(none, only).claims[0].instances] == [""]
+    both = first.model_copy(update={"claims": (plain,)})
+    assert len(joined(both, only).claims[0].instances) == 1
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [

@@ -28,7 +28,6 @@ class Backbone(nn.Module):
     dim: int
     default_preprocess: Preprocess
     architecture: Mapping[str, Any] | None = None  # what a checkpoint has to say where the name alone builds nothing
-    steady = False  # whether every training step is the same work, so that a GPU's can be recorded once
 
     def anneal(self, progress: float) -> None:
         """Told how far training is, from 0 to 1; for what is to come in slowly."""

@@ -42,7 +42,7 @@ class DropPath(nn.Module):
 class ViTSmall(Backbone):
     """12 layers of width 384 and 6 heads over 8×8 tokens of 16×16 pixels; the mean of the tokens is the feature."""
 
-    dim, steady = 384, True
+    dim = 384
     default_preprocess = Preprocess(resize=140, crop=128)
 
     def __init__(self, depth: int = 12) -> None:
@@ -69,7 +69,7 @@ class ViTSmall(Backbone):
 class SwinTiny(Backbone):
     """2, 2, 6 and 2 layers over 24×24 tokens of 4×4 pixels and coarser; windows of 3×3, so that the last is whole."""
 
-    dim, steady = 768, True
+    dim = 768
     default_preprocess = Preprocess(resize=105, crop=96)
 
     def __init__(self) -> None:

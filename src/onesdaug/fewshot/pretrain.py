@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ from onesdaug.fewshot.recipes import PretrainConfig
 from onesdaug.fewshot.stage import FewShotStage, train_stage
 from onesdaug.generators.pocket.photo_table import is_novel
 from onesdaug.training.augment import mixed
-from onesdaug.training.graph import recorded
 from onesdaug.training.stage import mix, mixed_precision, own_randomness
 
 
@@ -74,7 +72,6 @@ class Pretraining(FewShotStage):
         self.labels = torch.from_numpy(train.labels).to(device)
         self.steps_per_epoch = max(1, len(train) // config.batch)
         self._order: tuple[int, Tensor] | None = None
-        self._trained: Callable[[Tensor], tuple[Tensor, Tensor]] | None = None
 
     def batch_rows(self, step: int) -> Tensor:
         """Each epoch is a permutation of its own, drawn from (seed, epoch)."""
@@ -92,10 +89,8 @@ class Pretraining(FewShotStage):
         labels, kept = self.labels[rows], None
         if c.mix:
             images, kept = mixed(images, c.mix)
-        if self._trained is None:
-            self._trained = recorded(self.model, images) if self.model.encoder.steady else self.model
         with mixed_precision(self.device):
-            logits, turn_logits = self._trained(images)
+            logits, turn_logits = self.model(images)
         loss = self._classes(logits.float(), labels, kept)
         if c.rotate:
             loss = loss + c.rotation_weight * F.cross_entropy(turn_logits.float(), turns)

@@ -95,14 +95,16 @@ def _claims(before: tuple[Claim, ...], after: tuple[Claim, ...], new: frozenset[
         if other is None:
             yield claim
             continue
-        judged = [one for one in (claim, other) if one.verdict not in ("other model", "not tested here")]
-        told = judged or [claim, other]
-        kept = [
-            instance for one in told if one is claim for instance in one.instances if instance.generator not in new
-        ]
-        added = [instance for one in told if one is other for instance in one.instances if instance.generator in new]
+        is_judged = [one.verdict not in ("other model", "not tested here") for one in (claim, other)]
+        mine, theirs = (
+            one.instances if it_is or not any(is_judged) else ()
+            for one, it_is in zip((claim, other), is_judged, strict=True)
+        )
+        kept = [instance for instance in mine if instance.generator not in new]
+        there = {instance.where for instance in kept if not instance.generator}
+        added = [i for i in theirs if i.generator in new or (not i.generator and i.where not in there)]
         instances = (*kept, *added)
-        verdict = overall(instances) if judged else "other model" if instances else "not tested here"
+        verdict = overall(instances) if any(is_judged) else "other model" if instances else "not tested here"
         yield claim.model_copy(update={"instances": instances, "verdict": verdict})
     yield from later.values()
 

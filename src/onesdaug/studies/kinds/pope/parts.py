@@ -128,10 +128,10 @@ def worse_plot(found: Worse) -> str:
         name, mark = _name(f["label"], f["generator"]), _mark(f["row"], f["generator"])
         if not f["drawn"]:
             continue
-        marks[name] = mark
-        dot = Dot(
-            100 * f["gain"], f"{signed(100 * f['gain'])} ± {100 * f['ci95']:.2f} ({name})", mark, 100 * f["ci95"]
-        )
+        marks.setdefault(name, mark)
+        second = name != next(known for known, other in marks.items() if other == mark)
+        told = f"{signed(100 * f['gain'])} ± {100 * f['ci95']:.2f} ({name})"
+        dot = Dot(100 * f["gain"], told, mark, 100 * f["ci95"], second)
         rows.setdefault(_condition(f) + f": {percent(f['accuracy'], 1)} % without views", []).append(dot)
     name = "What views add to accuracy on photographs made worse, with 95 % intervals"
     return dot_rows(name, list(rows.items()), list(marks.items()))
