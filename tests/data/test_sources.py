@@ -161,3 +161,18 @@ def test_take_keeps_rows_together(tree: Path) -> None:
     assert small.ids == ("ant/ant_0", "ant/ant_1", "bee/bee_0", "bee/bee_1")
     assert small.labels.tolist() == [0, 0, 1, 1]
     assert small.class_names == ("ant", "bee")
+
+
+def test_small_files_are_decoded_by_one_thread(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from onesdaug.data import decode as module
+
+    members = folder_members(tree)
+    plain = decode(members, 16)
+    assert module._workers(members) == 1
+    monkeypatch.setattr(module, "SMALL", 0)
+    monkeypatch.setattr(module.os, "cpu_count", lambda: 4)
+    monkeypatch.setattr(module, "TASK", 2)  # more tasks than threads
+    assert module._workers(members) == 4
+    assert np.array_equal(decode(members, 16).images, plain.images)
+    monkeypatch.setattr(module.os, "cpu_count", lambda: None)
+    assert module._workers(members) == 1 == module._workers(())

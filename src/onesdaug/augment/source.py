@@ -27,12 +27,16 @@ class ViewSource(ABC):
         """(B, 3, H, W) in [0, 1] → (B, K, 3, H, W), with one seed per row."""
 
     def pictures(self, images: Sequence[Image.Image], k: int, seed: int | str = 0) -> list[list[Image.Image]]:
-        """K views of each of these images, at its size; one by one, because sizes may differ."""
+        """K views of each of these images, at its size."""
         from onesdaug.augment.seeds import row_seeds
-        from onesdaug.data.pixels import to_pil, to_tensor
+        from onesdaug.data.pixels import same_size, to_pil, to_tensor
 
-        batches = [to_tensor(image)[None] for image in images]
-        return [to_pil(self.tensors(batch, k, row_seeds(batch, seed))[0]) for batch in batches]
+        found: list[list[Image.Image]] = [[]] * len(images)
+        for places, batch in same_size([to_tensor(image) for image in images]):
+            views = self.tensors(batch, k, row_seeds(batch, seed))
+            for place, row in zip(places, views, strict=True):
+                found[place] = to_pil(row)
+        return found
 
     def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
         """View `number`, from 1, of each row alone, (B, 3, H, W): the same as among others.
@@ -44,10 +48,12 @@ class ViewSource(ABC):
     def nth_pictures(self, images: Sequence[Image.Image], number: int, seed: int | str = 0) -> list[Image.Image]:
         """The same for images of any sizes."""
         from onesdaug.augment.seeds import row_seeds
-        from onesdaug.data.pixels import to_pil, to_tensor
+        from onesdaug.data.pixels import same_size, to_pil, to_tensor
 
-        batches = [to_tensor(image)[None] for image in images]
-        return [to_pil(self.nth(batch, number, row_seeds(batch, seed)))[0] for batch in batches]
+        found: dict[int, Image.Image] = {}
+        for places, batch in same_size([to_tensor(image) for image in images]):
+            found |= zip(places, to_pil(self.nth(batch, number, row_seeds(batch, seed))), strict=True)
+        return [found[place] for place in range(len(images))]
 
     def describe(self) -> dict[str, Any]:
         """Everything but name, k and seed that decides the views' pixels, as JSON: stored features are keyed by it."""

@@ -8,9 +8,10 @@ miniImageNet is stored at 84×84 and stays as it is.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +24,12 @@ from onesdaug.data.images import decode_image, opened
 from onesdaug.data.sources import Member, fingerprint
 from onesdaug.errors import DataError
 
+A = TypeVar("A")
+B = TypeVar("B")
+
 WORKING_SIZE = 92
+TASK = 32  # images that a thread decodes before it asks for more
+SMALL = 8192  # bytes of a file: some 200 pixels
 _LONGEST = 100  # times the short side: what is farther from the centre is cut off before resizing, not after
 
 
@@ -54,10 +60,9 @@ def decode(members: Sequence[Member], size: int = WORKING_SIZE, workers: int | N
     def one(row: int) -> None:
         images[row] = square(_whole(members[row]), size)
 
-    # PIL releases the GIL while it decodes: threads are enough, and write straight into the array
-    with ThreadPoolExecutor(workers or _workers()) as pool, progress(len(members), "images", "decoding") as bar:
-        for _ in pool.map(one, range(len(members))):
-            bar.advance()
+    with progress(len(members), "images", "decoding") as bar:
+        for done in _each(one, range(len(members)), workers or _workers(members)):
+            bar.advance(len(done))
     return _dataset(images, members, fingerprint(members))
 
 
@@ -70,8 +75,8 @@ def _dataset(images: NDArray[np.uint8], members: Sequence[Member], mark: str) ->
 
 def originals(dataset: Dataset, rows: slice) -> list[Image.Image]:
     """Some of the images at their own sizes, for networks that want more pixels than the working size has."""
-    with ThreadPoolExecutor(_workers()) as pool:
-        return list(pool.map(_whole, dataset.members[rows]))
+    members = dataset.members[rows]
+    return [image for some in _each(_whole, members, _workers(members)) for image in some]
 
 
 def sizes(dataset: Dataset) -> list[tuple[int, int]]:
@@ -81,16 +86,31 @@ def sizes(dataset: Dataset) -> list[tuple[int, int]]:
         with opened(member.read(), member.where) as image:
             return image.size
 
-    with ThreadPoolExecutor(_workers()) as pool:
-        return list(pool.map(size, dataset.members))
+    return [size(member) for member in dataset.members]
 
 
 def _whole(member: Member) -> Image.Image:
     return decode_image(member.read(), member.where)
 
 
-def _workers() -> int:
-    return min(16, os.cpu_count() or 1)
+def _workers(members: Sequence[Member]) -> int:
+    """PIL decodes large files without Python's lock; over small ones threads only wait for each other."""
+    few = [len(member.read()) for member in members[:8]]
+    return min(16, os.cpu_count() or 1) if sum(few) > SMALL * len(few) else 1
+
+
+def _each(work: Callable[[A], B], items: Sequence[A], workers: int) -> Iterator[list[B]]:
+    """What comes of each item, in order, some at a time."""
+
+    def some(start: int) -> list[B]:
+        return [work(item) for item in items[start : start + TASK]]
+
+    starts = range(0, len(items), TASK)
+    if workers == 1:
+        yield from map(some, starts)
+        return
+    with ThreadPoolExecutor(workers) as pool:
+        yield from pool.map(some, starts)
 
 
 def load_members(

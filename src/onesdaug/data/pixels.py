@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
 from PIL import Image
 
 from onesdaug.errors import ConfigError
+
+TOGETHER = 1 << 22  # pixels of images that are worked on at once, unless one alone has more
 
 
 def check_batch(batch: torch.Tensor) -> None:
@@ -64,3 +67,15 @@ def to_floats(pixels: torch.Tensor) -> torch.Tensor:
 def to_tensor(image: Image.Image) -> torch.Tensor:
     """A PIL image as (3, H, W) float in [0, 1]."""
     return to_floats(image_bytes(image))
+
+
+def same_size(images: Sequence[torch.Tensor]) -> Iterator[tuple[list[int], torch.Tensor]]:
+    """Images (3, H, W) of any sizes as batches of one size and type, each with the places it came from."""
+    groups: dict[tuple[torch.Size, torch.dtype], list[int]] = {}
+    for place, image in enumerate(images):
+        groups.setdefault((image.shape, image.dtype), []).append(place)
+    for (shape, _), places in groups.items():
+        most = max(1, TOGETHER // max(1, shape[-1] * shape[-2]))
+        for start in range(0, len(places), most):
+            some = places[start : start + most]
+            yield some, torch.stack([images[place] for place in some])

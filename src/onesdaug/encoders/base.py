@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from onesdaug.common.own import calling, code_mark
 from onesdaug.common.registry import is_from_file
 from onesdaug.common.vectors import as_vectors
-from onesdaug.data.pixels import to_pil
+from onesdaug.data.pixels import same_size, to_pil
 from onesdaug.encoders.checkpoint import weights_fingerprint
 from onesdaug.encoders.preprocess import Preprocess
 
@@ -94,7 +94,7 @@ class Encoder:
     def embed(self, images: Tensor | Sequence[Tensor], batch: int = 256) -> Tensor:
         """(B,3,H,W), uint8 or float in [0,1], any size → (B,dim) float32, where `images` lies.
 
-        A list holds images (3,H,W) of sizes of their own: cut out one by one, looked at together.
+        A list holds images (3,H,W) of sizes of their own: cut out size by size, looked at together.
         """
         rows = [self._look(images[i : i + batch]) for i in range(0, len(images), batch)]
         return torch.cat(rows) if rows else torch.empty(0, self.dim)
@@ -110,7 +110,10 @@ class Encoder:
         if isinstance(cut, Preprocess) and not self.pictures:
             if isinstance(images, Tensor):
                 return cut(images.to(self.device))
-            return torch.cat([cut(image[None].to(self.device)) for image in images])
+            frames = torch.empty(len(images), 3, cut.crop, cut.crop, device=self.device)
+            for places, batch in same_size(images):
+                frames[places] = cut(batch.to(self.device))
+            return frames
         rows = [cut.frame(image[None]) if isinstance(cut, Preprocess) else image[None] for image in images]
         pictures = [to_pil(row)[0] for row in rows]
         if cut is None or isinstance(cut, Preprocess):

@@ -31,7 +31,7 @@ from onesdaug.common.progress import progress
 from onesdaug.common.reading import read_tensors
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.decode import originals, sizes
-from onesdaug.data.pixels import to_tensor
+from onesdaug.data.pixels import image_bytes
 from onesdaug.encoders.base import Encoder
 from onesdaug.errors import ConfigError, DataError, OnesdaugError
 from onesdaug.fewshot.bank import ORACLE, SCHEMA, BankInfo, FeatureBank, to_dtype
@@ -221,14 +221,14 @@ class _Pictures:
     def __init__(self, chunk: _Chunk, maker: Views | None, k: int, seed: int) -> None:
         self.chunk, self.maker, self.k, self.seed = chunk, maker, k, seed
 
-    def original(self, whole: bool) -> Tensor | list[Image.Image]:
-        return self._files if whole else as_batch(self.chunk.images)
+    def original(self, whole: bool) -> Tensor | list[Tensor]:
+        return [image_bytes(image) for image in self._files] if whole else as_batch(self.chunk.images)
 
-    def views(self, whole: bool) -> Iterable[Tensor | Sequence[Image.Image]]:
+    def views(self, whole: bool) -> Iterable[Tensor | Sequence[Tensor]]:
         """The columns of views."""
         if self.maker is None:
             return ()
-        return zip(*self._whole, strict=True) if whole else self._squares.unbind(1)
+        return self._whole if whole else self._squares.unbind(1)
 
     @cached_property
     def _files(self) -> list[Image.Image]:
@@ -240,9 +240,11 @@ class _Pictures:
         return self.maker.make(self.chunk.images, self.chunk.ids, self.k, self.seed)
 
     @cached_property
-    def _whole(self) -> list[list[Image.Image]]:
+    def _whole(self) -> list[list[Tensor]]:
+        """Columns, too; made into tensors once for all encoders."""
         assert self.maker is not None
-        return self.maker.whole(self._files, self.chunk.ids, self.k, self.seed)
+        rows = self.maker.whole(self._files, self.chunk.ids, self.k, self.seed)
+        return [[image_bytes(image) for image in column] for column in zip(*rows, strict=True)]
 
 
 class _Job:
@@ -293,10 +295,9 @@ def _encode(encoder: Encoder, chunk: _Pictures, whole: tuple[bool, bool], known:
     return torch.stack(columns, dim=1)
 
 
-def _features(encoder: Encoder, images: Tensor | Sequence[Image.Image]) -> Tensor:
+def _features(encoder: Encoder, images: Tensor | Sequence[Tensor]) -> Tensor:
     """Features of a batch, or of pictures of any sizes, on the host."""
-    batch = images if isinstance(images, Tensor) else [to_tensor(image) for image in images]
-    return encoder.embed(batch).float().cpu()
+    return encoder.embed(images).float().cpu()
 
 
 def _identity(info: BankInfo, dtype: torch.dtype) -> str:
