@@ -13,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT)]
 
 from benchmarks.markers import with_tables  # noqa: E402
+from onesdaug.report.facts import drawn_by  # noqa: E402
 from onesdaug.report.result import Made, StudyResult, read_result  # noqa: E402
 from onesdaug.report.table import to_markdown  # noqa: E402
 from onesdaug.studies.kinds.fewshot.tables import glance  # noqa: E402
@@ -35,8 +36,7 @@ def _table(result: StudyResult) -> str:
     assert table is not None
     lines = [to_markdown(table).removeprefix("**At a glance**").strip(), f"*{source_line(result, result.made)}*"]
     for run in result.made.also:
-        names = dict.fromkeys(name.partition(",")[0] for name in run.generators)  # "NAME, DATA": settings there
-        lines.append(f"*{', '.join(names)}: {source_line(result, run)}*")
+        lines.append(f"*{drawn_by(run)}: {source_line(result, run)}*")
     return "\n\n".join(lines)
 
 

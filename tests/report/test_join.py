@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from onesdaug.cli import app
 from onesdaug.errors import DataError
-from onesdaug.report.facts import in_full, in_one_line
+from onesdaug.report.facts import drawn_by, in_full, in_one_line
 from onesdaug.report.join import joined
 from onesdaug.report.records import Cell, Claim, Instance, Sheet, overall
 from onesdaug.report.result import Made, StudyResult, read_result
@@ -91,6 +91,7 @@ def test_every_number_keeps_its_origin(first: StudyResult, later: StudyResult) -
     assert [(one.commit, list(one.generators)) for one in again.made.also] == [("bbb", ["photo"]), ("ccc", ["old"])]
     told = dict(in_full(found))
     assert told["commit"] == "aaa" and told["commit, for photo, old"] == "bbb"
+    assert drawn_by(found.made) == "pocket"  # with settings of its own for birds, but once
     assert told["generator: photo"] == "weights of photo" and "photo, old: commit bbb" in in_one_line(found)
 
 

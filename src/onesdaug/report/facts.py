@@ -10,8 +10,13 @@ def in_one_line(result: StudyResult) -> str:
     """What a reader wants to see beside a heading."""
     made = result.made
     where = made.machine.get("device", "")
-    later = (f"{', '.join(run.generators)}: commit {run.commit}, {run.date}" for run in made.also)
+    later = (f"{drawn_by(run)}: commit {run.commit}, {run.date}" for run in made.also)
     return " · ".join(part for part in (result.file, f"commit {made.commit}", made.date, where, *later) if part)
+
+
+def drawn_by(run: Made) -> str:
+    """Its generators, each once: "NAME, DATA" stands for settings of its own on a benchmark."""
+    return ", ".join(dict.fromkeys(name.partition(",")[0] for name in run.generators))
 
 
 def of_classifiers(result: StudyResult) -> list[tuple[str, str]]:
@@ -38,7 +43,7 @@ def in_full(result: StudyResult) -> list[tuple[str, str]]:
 
 
 def _of_a_later_run(run: Made) -> list[tuple[str, str]]:
-    names = ", ".join(run.generators)
+    names = drawn_by(run)
     pairs = [("command", run.command), ("commit", run.commit), ("date", f"{run.date} (UTC)"), *run.machine.items()]
     return [(f"{what}, for {names}", value) for what, value in pairs] + [
         (f"generator: {name}", told) for name, told in run.generators.items()
