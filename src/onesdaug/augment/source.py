@@ -31,12 +31,10 @@ class ViewSource(ABC):
         from onesdaug.augment.seeds import row_seeds
         from onesdaug.data.pixels import same_size, to_pil, to_tensor
 
-        found: list[list[Image.Image]] = [[]] * len(images)
+        found: dict[int, list[Image.Image]] = {}
         for places, batch in same_size([to_tensor(image) for image in images]):
-            views = self.tensors(batch, k, row_seeds(batch, seed))
-            for place, row in zip(places, views, strict=True):
-                found[place] = to_pil(row)
-        return found
+            found |= zip(places, map(to_pil, self.tensors(batch, k, row_seeds(batch, seed))), strict=True)
+        return [found[place] for place in range(len(images))]
 
     def nth(self, batch: Tensor, number: int, seeds: Sequence[int | str] | None = None) -> Tensor:
         """View `number`, from 1, of each row alone, (B, 3, H, W): the same as among others.

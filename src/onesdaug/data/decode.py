@@ -86,7 +86,7 @@ def sizes(dataset: Dataset) -> list[tuple[int, int]]:
         with opened(member.read(), member.where) as image:
             return image.size
 
-    return [size(member) for member in dataset.members]
+    return [one for some in _each(size, dataset.members, _workers(dataset.members)) for one in some]
 
 
 def _whole(member: Member) -> Image.Image:
