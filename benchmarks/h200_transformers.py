@@ -118,7 +118,7 @@ def one(args: argparse.Namespace, name: str, seconds: float, data: tuple[Any, An
     if not (out / "card.json").is_file():
         config, how = plain_recipe(name), {"seconds": seconds, "deadline": end, "save_seconds": 120}
         if args.smoke:
-            few = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1}
+            few = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1, "compile": None}
             config, how = replace(config, **few), {}  # type: ignore[arg-type]
         started = out.with_name(f"{out.name}.begun")
         pretrain(config, *data, started, data_name="miniimagenet", device=device, half=True, **how)

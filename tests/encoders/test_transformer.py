@@ -11,8 +11,10 @@ import torch
 
 from onesdaug.encoders.load import build_backbone, load_encoder
 from onesdaug.encoders.transformer import DropPath, HubBackbone, ViTSmall, waves
+from onesdaug.errors import ConfigError
 from onesdaug.fewshot.pretrain import Pretraining, pretrain, with_more
 from onesdaug.fewshot.recipes import FINE_TUNED, TRANSFORMERS, PretrainConfig, plain_recipe
+from onesdaug.generators import speed
 from tests.fewshot.test_training import synthetic
 from tests.tiny import save_vision
 
@@ -95,6 +97,31 @@ def test_a_transformer_learns_classes() -> None:
     clipped = Pretraining(replace(config, clip=1e-9), synthetic(4, 6, 0), synthetic(5, 3, 1), torch.device("cpu"))
     clipped.train_step(torch.optim.SGD(clipped.model.parameters(), lr=1.0), 0)
     assert all(p.grad is None or p.grad.norm() < 2e-9 for p in clipped.model.parameters())
+
+
+def test_a_compiled_network_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "BACKEND", "aot_eager")
+    config = replace(TRANSFORMERS["vit-small"], backbone=f"{__name__}:Shallow", **QUICK)  # type: ignore[arg-type]
+    runs = []
+    for compiled in (None, True):
+        data = synthetic(4, 6, 0), synthetic(5, 3, 1)
+        stage = Pretraining(replace(config, compile=compiled), *data, torch.device("cpu"))
+        stage.train_mode()
+        optimizer = stage.optimizer()
+        for step in range(3):
+            torch.manual_seed(step)
+            loss = stage.train_step(optimizer, step)
+        runs.append((loss.detach(), stage.model.state_dict()))
+        assert stage.scores(stage.model)["score"] > 0
+    (plain, weights), (compiled_loss, compiled_weights) = runs
+    torch.testing.assert_close(compiled_loss, plain)
+    assert weights.keys() == compiled_weights.keys()  # checkpoints do not know of it
+    for name, value in weights.items():
+        torch.testing.assert_close(compiled_weights[name], value, rtol=1e-3, atol=1e-4, msg=name)
+    monkeypatch.setattr(speed, "BACKEND", "inductor")
+    monkeypatch.setattr("shutil.which", lambda _: None)
+    with pytest.raises(ConfigError, match="needs a C\\+\\+ compiler"):
+        Pretraining(replace(config, compile=True), *data, torch.device("cpu"))
 
 
 def test_recipes_belong_to_the_backbone() -> None:

@@ -54,7 +54,7 @@ class ViTSmall(Backbone):
                 image_size=grid, patch_size=1, num_channels=widths[-1],
             )  # fmt: skip
             self.model = library.ViTModel(config, add_pooling_layer=False)
-        self.stem = nn.Sequential(*(layer for pair in pairwise(widths) for layer in _halved(*pair)))
+        self.stem = nn.Sequential(*(layer for pair in pairwise(widths) for layer in _conv(*pair, 2)))
         # positions that are known from the start need not be learnt from few pictures
         self.model.embeddings.position_embeddings.data[:, 1:] = waves(grid, self.dim)
         nn.init.trunc_normal_(self.model.embeddings.cls_token, std=0.02)
@@ -67,22 +67,30 @@ class ViTSmall(Backbone):
 
 
 class SwinTiny(Backbone):
-    """2, 2, 6 and 2 layers over 24×24 tokens of 4×4 pixels and coarser; windows of 3×3, so that the last is whole."""
+    """2, 2, 6 and 2 layers over 24×24 tokens of 4×4 pixels and coarser; windows of 6×6, in the last layers of 3×3."""
 
     dim = 768
     default_preprocess = Preprocess(resize=105, crop=96)
 
-    def __init__(self) -> None:
+    def __init__(self, window: int = 6, stem: bool = True) -> None:
         super().__init__()
         with _transformers("swin-tiny") as library:
+            side, patch, width = self.default_preprocess.crop, 4, 96
+            seen = (side // patch, 1, width) if stem else (side, patch, 3)
             config = library.SwinConfig(
-                image_size=self.default_preprocess.crop, patch_size=4, embed_dim=96, depths=[2, 2, 6, 2],
-                num_heads=[3, 6, 12, 24], window_size=3, drop_path_rate=DROP,
+                image_size=seen[0], patch_size=seen[1], num_channels=seen[2], embed_dim=width, depths=[2, 2, 6, 2],
+                num_heads=[3, 6, 12, 24], window_size=window, drop_path_rate=DROP,
             )  # fmt: skip
             self.model = library.SwinModel(config)
+            for block in self.model.encoder.layers[-1].blocks:  # 3×3 tokens are left: one window
+                block.attention = type(block.attention)(config, self.dim, 24, window_size=side // patch // 8)
+                block.attention.apply(self.model._init_weights)
+        half = width // 2
+        layers = [*_conv(3, half, 2), *_conv(half, half), *_conv(half, width, 2), *_conv(width, width)]
+        self.stem = nn.Sequential(*layers) if stem else nn.Identity()
 
     def forward(self, x: Tensor) -> Tensor:
-        pooled: Tensor = self.model(pixel_values=x).pooler_output
+        pooled: Tensor = self.model(pixel_values=self.stem(x)).pooler_output
         return pooled.flatten(1)
 
 
@@ -125,8 +133,8 @@ def waves(grid: int, dim: int) -> Tensor:
     return torch.cat([rows, columns], dim=2).reshape(1, grid * grid, dim)
 
 
-def _halved(inputs: int, width: int) -> list[nn.Module]:
-    return [nn.Conv2d(inputs, width, 3, 2, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
+def _conv(inputs: int, width: int, stride: int = 1) -> list[nn.Module]:
+    return [nn.Conv2d(inputs, width, 3, stride, 1, bias=False), nn.BatchNorm2d(width), nn.ReLU(inplace=True)]
 
 
 @contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from onesdaug.errors import DataError
 from onesdaug.fewshot.heads import ProtoNet
 from onesdaug.fewshot.recipes import PretrainConfig
 from onesdaug.fewshot.stage import FewShotStage, train_stage
+from onesdaug.generators import speed
 from onesdaug.generators.pocket.photo_table import is_novel
 from onesdaug.training.augment import mixed
 from onesdaug.training.stage import mix, mixed_precision, own_randomness
@@ -66,6 +68,10 @@ class Pretraining(FewShotStage):
     def __init__(self, config: PretrainConfig, train: Dataset, val: Dataset, device: torch.device) -> None:
         self.model = BaseClassifier(config, train.n_classes).to(device)
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.network: Callable[[Tensor], tuple[Tensor, Tensor]] = self.model
+        if config.compile:  # for training alone: validation looks at the averaged weights, in other batches
+            speed.check_compile("max", device)
+            self.network = torch.compile(self.model, backend=speed.BACKEND, dynamic=False)
         edits = {"rotate": config.rotate, "warp": config.warp, "edits": config.edits, "erase": config.erase}
         super().__init__(config, self.model.encoder.default_preprocess, train, val, device, **edits)
         self.backbone, self.per_step, self.facts = config.backbone, config.batch, {"head": None}
@@ -90,7 +96,7 @@ class Pretraining(FewShotStage):
         if c.mix:
             images, kept = mixed(images, c.mix)
         with mixed_precision(self.device):
-            logits, turn_logits = self.model(images)
+            logits, turn_logits = self.network(images)
         loss = self._classes(logits.float(), labels, kept)
         if c.rotate:
             loss = loss + c.rotation_weight * F.cross_entropy(turn_logits.float(), turns)
