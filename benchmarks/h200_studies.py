@@ -7,11 +7,11 @@ Or in the background:      python3 benchmarks/h200_studies.py run compiled score
                            python3 benchmarks/h200_studies.py watch NAME … --limit 60   its log, its results so far
 
 WHAT is `studies` (carry/5 is pocket-imagenet); `pope`, for the detector that --detector, a folder of onnx_torch.py,
-holds (`run pope`); or `all`, what both and photo need (carry/all-1 …, carry/lite2). Of generators that are named all
-rows are compiled: `run compiled score --models photo-128 --tag photo`. Table 3 looks through the backbones of
---checkpoints, or through those that h200_transformers.py trained on the same machine: link them into WORK/fewshot,
-then `run compiled score --studies transformers --models pocket pocket-imagenet photo-128`. What was said about POPE's
-photographs comes home beside the result, and --said carries it to the next machine, which goes on from there.
+holds (`run pope`); `all`, what both and photo need (carry/all-1 …, carry/lite2); or `table-3`, for the backbones that
+h200_transformers.py trains or that --checkpoints holds. Of generators that are named all rows are compiled:
+`run compiled score --studies transformers --models photo-128 --tag photo`. With --per-class a few images of each class
+are drawn, which fills the compiler's caches beforehand. What was said about POPE's photographs comes home beside the
+result, and --said carries it to the next machine, which goes on from there.
 
 The machine holds what was taken outside the tree (--work). Between two calls it is given back after seconds: have the
 next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what
@@ -135,6 +135,7 @@ def make_banks(args: argparse.Namespace, compiled: bool) -> None:
             checkpoints=Path("fewshot"),
             compile="max" if compiled else "off",
             generators=tuple(args.models or RELEASED),
+            per_class=args.per_class,
             commit=commit(),
         )
     )
@@ -234,6 +235,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{group}: no time left, not begun")
             return 3
         words = ["--work", str(args.work), "--studies", *args.studies, "--models", *args.models, "--tag", args.tag]
+        words += ["--per-class", str(args.per_class)] if args.per_class else []
         started = {job: subprocess.Popen([sys.executable, __file__, "alone", job, *words]) for job in group.split("+")}
         for job, process in started.items():
             try:
@@ -259,8 +261,11 @@ def main() -> int:
     parser.add_argument("--studies", nargs="+", default=list(STUDIES))
     parser.add_argument("--models", nargs="*", default=[], help="generators other than the released ones")
     parser.add_argument("--tag", default="", help="written into the names of the results")
+    parser.add_argument("--per-class", type=int, help="compiled: banks of so few images of each class")
     parser.add_argument("--carry", type=Path, default=ROOT / "carry")
-    parser.add_argument("--checkpoints", type=Path, default=ROOT / "carry" / "transformers")
+    parser.add_argument("--checkpoints", type=Path, default=ROOT / "carry" / "transformers",
+                        help="prepare table-3: networks that were trained before")  # fmt: skip
+    parser.add_argument("--tiny", type=Path, help="prepare table-3: Tiny-ImageNet's pictures, to train networks from")
     parser.add_argument("--detector", type=Path, help="prepare pope, all: a folder of onnx_torch.py convert")
     parser.add_argument("--said", type=Path, help="prepare pope, all: said.tar.* of an earlier machine")
     parser.add_argument("--photographs", type=int, help="prepare pope: so few, to try it on a CPU")

@@ -1,19 +1,22 @@
-"""Train ViT-Small and Swin-Tiny on a lent GPU machine that keeps nothing: plain classifiers, no ImageNet weights.
+"""Train ViT-Small and Swin-Tiny on a lent GPU machine that keeps nothing, for Table 3: no ImageNet weights.
 
 Here (ONESDAUG_DATA set; --tiny is a folder of zip files of Tiny-ImageNet without miniImageNet's validation and test
-classes):
+classes, made by photo_data.py):
 
-    python benchmarks/h200_transformers.py prepare --tiny FOLDER              fills carry/vit-1 …
+    python benchmarks/h200_studies.py prepare table-3 --tiny FOLDER           fills carry/table-1 …, carry/lite2
 
-There, every call with one of these folders, then the training, which lives on when its call ends:
+There, each folder in a call of its own, then the training, which lives on when its call ends:
 
-    python3 benchmarks/h200_transformers.py take carry/vit-1                  and so on; decodes meanwhile
-    python3 benchmarks/h200_transformers.py run vit-small=660 swin-tiny=660 --limit 1440 --detach
+    python3 benchmarks/h200_studies.py take carry/table-1                     and so on
+    python3 benchmarks/h200_transformers.py run vit-small=420 swin-tiny=620 --limit 1200 --detach
     python3 benchmarks/h200_transformers.py watch --limit 560                 again until it says that all was brought
+    python3 benchmarks/h200_studies.py run compiled score --studies transformers --models photo-128 --tag photo
 
 NAME=SECONDS trains as many epochs as fit; a run that was stopped goes on with the same command on the same machine.
 `watch` prints what was logged and brings finished checkpoints to $OUT (half precision, files below 16 MiB, as many as
-a call may bring), which belong in carry/transformers. Test classes are never looked at. `--smoke`: a few pictures.
+a call may bring), which belong in carry/transformers: from there `prepare table-3` carries them to the next machine.
+The studies look for them where they were trained. While they are, `run compiled --per-class 20 …` compiles what draws.
+Test classes are not looked at in training. `--smoke`: a few pictures.
 """
 
 from __future__ import annotations
@@ -32,23 +35,9 @@ from typing import Any
 HERE = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(HERE)]
 
-from benchmarks import h200_carry as carry  # noqa: E402
-from benchmarks import h200_studies  # noqa: E402
+from benchmarks.h200_studies import taken  # noqa: E402
 
 NAME = "transformers"
-PACKAGES = ("pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing-extensions", "rich",
-            "safetensors", "markdown-it-py", "mdurl", "pygments")  # fmt: skip
-
-
-def prepare(args: argparse.Namespace) -> None:
-    """Six folders: code with the validation classes, then the pictures to learn from."""
-    data = Path(os.environ["ONESDAUG_DATA"])
-    mini = [f"miniimagenet/train-{number}.zip" for number in range(8)]
-    tiny = [[(path, f"data/tiny/{path.name}")] for path in sorted(args.tiny.glob("*.zip"))]
-    code = [item for item in carry.code() if item[1] in ("repo/src", "repo/benchmarks")]
-    parts = [code + carry.of(data, "miniimagenet/val.zip"), carry.of(data, *mini[:6])]
-    parts += [carry.of(data, *mini[6:]) + tiny[-1], *tiny[:-1]]
-    carry.pack(args.carry, {f"vit-{number}": items for number, items in enumerate(parts, 1)}, PACKAGES)
 
 
 def on_path(work: Path) -> None:
@@ -57,13 +46,6 @@ def on_path(work: Path) -> None:
     sys.path.append(str(work / "site"))
     if (work / "commit.txt").is_file():
         os.environ.setdefault("ONESDAUG_COMMIT", (work / "commit.txt").read_text())
-
-
-def take(args: argparse.Namespace) -> None:
-    h200_studies.take(Path(args.what[0]), args.work)
-    import transformers
-
-    print(f"transformers {transformers.__version__}")
 
 
 def load(args: argparse.Namespace) -> tuple[Any, Any]:
@@ -80,11 +62,10 @@ def load(args: argparse.Namespace) -> tuple[Any, Any]:
 def run(args: argparse.Namespace) -> int:
     if args.detach:
         (args.work / "ended").unlink(missing_ok=True)
-        words = [sys.executable, __file__, "run", *args.what, "--limit", str(args.limit), "--work", str(args.work)]
+        words = [word for word in sys.argv[1:] if word != "--detach"]
         with (args.work / "run.log").open("a") as log:
-            smoke = ["--smoke"] if args.smoke else []
             quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": log, "stdin": subprocess.DEVNULL}
-            subprocess.Popen([*words, *smoke], start_new_session=True, **quiet)
+            subprocess.Popen([sys.executable, __file__, *words], start_new_session=True, **quiet)
         return 0
     end, status = time.monotonic() + args.limit, 0
     import torch
@@ -114,16 +95,19 @@ def one(args: argparse.Namespace, name: str, seconds: float, data: tuple[Any, An
     from onesdaug.fewshot.pretrain import pretrain
     from onesdaug.fewshot.recipes import plain_recipe
 
-    out = args.work / f"{NAME}.done" / f"mini-{name}"
-    if not (out / "card.json").is_file():
+    place, out = (args.work / folder / f"mini-{name}" for folder in ("fewshot", f"{NAME}.done"))
+    if not (place / "card.json").is_file():
         config, how = plain_recipe(name), {"seconds": seconds, "deadline": end, "save_seconds": 120}
+        config = replace(config, compile=name in args.compiled or None)
         if args.smoke:
-            few = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1, "compile": None}
+            few = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1}
             config, how = replace(config, **few), {}  # type: ignore[arg-type]
         started = out.with_name(f"{out.name}.begun")
         pretrain(config, *data, started, data_name="miniimagenet", device=device, half=True, **how)
         started.rename(out)  # whole: `watch` may look at any time
-    card = json.loads((out / "card.json").read_text())
+        place.parent.mkdir(exist_ok=True)
+        place.symlink_to(out.absolute())  # where the studies look
+    card = json.loads((place / "card.json").read_text())
     scores = {key: round(value, 2) for key, value in card["validation"].items() if isinstance(value, float)}
     return f"{scores} in {card['seconds']} s, {card['images_per_second']}/s, {card['arguments']['epochs']} epochs"
 
@@ -143,22 +127,20 @@ def watch(args: argparse.Namespace) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["prepare", "take", "run", "watch"])
-    parser.add_argument("what", nargs="*", help="take: a folder; run: vit-small=SECONDS swin-tiny=SECONDS")
-    parser.add_argument("--tiny", type=Path)
-    parser.add_argument("--carry", type=Path, default=HERE / "carry")
-    parser.add_argument("--work", type=Path, default=Path.home() / "transformers-work")
+    parser.add_argument("action", choices=["run", "watch"])
+    parser.add_argument("what", nargs="*", help="run: vit-small=SECONDS swin-tiny=SECONDS")
+    parser.add_argument("--work", type=Path, default=Path.home() / "onesdaug-work")
     parser.add_argument(
         "--limit", type=float, default=560.0, help="seconds of this call, or of a run that is detached"
     )
+    parser.add_argument("--compiled", nargs="*", default=[], metavar="NAME", help="run: compile these networks")
     parser.add_argument("--detach", action="store_true", help="run: in the background")
     parser.add_argument("--smoke", action="store_true", help="the same path on a few pictures")
     args = parser.parse_args()
-    args.work.mkdir(parents=True, exist_ok=True)
-    on_path(args.work)
-    if args.action in ("run", "watch") and not h200_studies.taken(args.work):
+    if not taken(args.work):
         return 2
-    actions: dict[str, Any] = {"prepare": prepare, "take": take, "run": run, "watch": watch}
+    on_path(args.work)
+    actions: dict[str, Any] = {"run": run, "watch": watch}
     return actions[args.action](args) or 0
 
 

@@ -6,15 +6,14 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.h200_carry import LARGEST, fitted, wheels
+
 HERE = Path(__file__).resolve().parents[1]
-LARGEST = 62 * 2**20  # bytes of a folder
 FILES = 8  # that one call brings home
 PACKAGES = ("pydantic", "pydantic_core", "annotated-types", "typing-inspection", "typing-extensions", "rich",
             "markdown-it-py", "mdurl", "pygments", "safetensors", "kornia", "kornia_rs")  # fmt: skip
@@ -36,7 +35,7 @@ def pack(
     for old in carry.glob(f"{name}-[0-9][0-9]"):
         shutil.rmtree(old)
     first = carry / f"{name}-00"
-    _wheels(first / "wheels", (*PACKAGES, *(LITE2 if name == "photo" else ())))
+    wheels(first / "wheels", (*PACKAGES, *(LITE2 if name == "photo" else ())))
     for part in ("src", "benchmarks"):
         ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "weights", "results", "plans")
         shutil.copytree(HERE / part, first / "repo" / part, ignore=ignored)
@@ -62,7 +61,7 @@ def pack(
         pictures += [("data/cub", root / "cub" / "train.zip")] if name == "photo" else []
     expected = sorted(f"{folder}/{path.name}" for folder, path in pictures)
     (first / "expected.json").write_text(json.dumps(expected))
-    for number, parcel in enumerate([*parcels, *_fitted(pictures)], 1):
+    for number, parcel in enumerate([*parcels, *fitted(pictures, lambda picture: picture[1].stat().st_size)], 1):
         for folder, path in parcel:
             target = carry / f"{name}-{number:02d}" / folder / path.name
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -103,18 +102,6 @@ def _with_questions(encoder: dict[str, Any], classes: int) -> dict[str, Any]:
     for name, count in (("classes", classes), ("turns", 4)):
         made |= {f"{name}.weight": last.new_zeros(count, len(last)), f"{name}.bias": last.new_zeros(count)}
     return made
-
-
-def _fitted(files: Sequence[tuple[str, Path]]) -> list[list[tuple[str, Path]]]:
-    """Files in as few parcels as the first that has room for each makes."""
-    parcels: list[list[tuple[str, Path]]] = []
-    for file in files:
-        size = file[1].stat().st_size
-        room = (made for made in parcels if sum(path.stat().st_size for _, path in made) + size <= LARGEST)
-        if (first := next(room, None)) is None:
-            parcels.append(first := [])
-        first.append(file)
-    return parcels
 
 
 def _state(state: Path, first: Path) -> list[list[tuple[str, Path]]]:
@@ -165,14 +152,6 @@ def _show(folders: Sequence[Path]) -> None:
         print(f"{folder}: {size / 2**20:.1f} MiB ({names})")
         if size > LARGEST:
             raise SystemExit(f"{folder} is larger than what one call carries")
-
-
-def _wheels(target: Path, packages: Sequence[str]) -> None:
-    pinned = [line.strip() for line in (HERE / "constraints.txt").read_text().splitlines() if "==" in line]
-    versions = {line.split("==")[0].replace("-", "_"): line for line in pinned}
-    wanted = [versions.get(name.replace("-", "_"), name) for name in packages]
-    pip = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "--python-version", "3.12"]
-    subprocess.run([*pip, "--only-binary=:all:", "-d", str(target), *wanted], check=True)
 
 
 def _held_out(shards: Sequence[Path], target: Path) -> None:

@@ -18,8 +18,8 @@ from tests.conftest import make_image
 SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "h200_transformers.py"
 
 
-def call(*words: object) -> str:
-    done = subprocess.run([sys.executable, str(SCRIPT), *map(str, words)], capture_output=True, text=True)
+def call(*words: object, script: Path = SCRIPT) -> str:
+    done = subprocess.run([sys.executable, str(script), *map(str, words)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -58,9 +58,9 @@ def test_a_network_is_trained_and_brought_home(tmp_path: Path, monkeypatch: pyte
     zipped(one / "data" / "miniimagenet" / "val.zip", ["v1", "v2", "v3", "v4", "v5"], 8, 84)
     zipped(two / "data" / "tiny" / "tiny-01.zip", ["n1", "n3"], 6, 64)
     monkeypatch.setenv("OUT", str(home))
+    for folder in (one, two):
+        call("take", folder, "--work", tmp_path / "work", script=SCRIPT.with_name("h200_studies.py"))
     common = ("--work", tmp_path / "work", "--smoke")
-    assert "transformers 5" in call("take", one, *common)
-    call("take", two, *common)
     call("run", "swin-tiny=5", "--limit", 300, "--detach", *common)
     log = call("watch", "--limit", 300, *common)
     assert "18 images of 3 classes, 40" in log and "mini-swin-tiny: {'cosine_1shot'" in log
@@ -72,5 +72,6 @@ def test_a_network_is_trained_and_brought_home(tmp_path: Path, monkeypatch: pyte
     card = load_checkpoint(folder)[1]
     assert card["kind"] == "pretrain" and card["backbone"] == "swin-tiny" and card["data"]["train"]["classes"] == 3
     assert str(tmp_path) not in (folder / "card.json").read_text()
+    assert (tmp_path / "work" / "fewshot" / "mini-swin-tiny" / "card.json").is_file()  # where the studies look
     assert load_encoder(folder).embed(torch.rand(2, 3, 84, 84)).shape == (2, 768)
     assert "mini-swin-tiny" in call("run", "swin-tiny=5", *common)  # done: not trained again

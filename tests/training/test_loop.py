@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+from onesdaug.training import loop as training_loop
 from onesdaug.training.loop import fit
 from onesdaug.training.settings import StageSettings
 from onesdaug.training.stage import Stage
@@ -76,3 +78,23 @@ def test_without_averages_the_weights_with_the_highest_score_are_kept(tmp_path: 
     assert (loop.progress.best, loop.progress.best_step) == (3.0, 4)
     kept = stage.model.state_dict()
     assert all(torch.equal(kept[name], value) for name, value in stage.after(4).items())
+
+
+class Budgeted(Counting):
+    """Its length is what fits the time; the training itself is not wanted."""
+
+    def set_epochs(self, epochs: int, eval_every: int) -> None:
+        self.steps, self.every = epochs * self.steps_per_epoch, eval_every
+        raise StopIteration(epochs)
+
+
+@pytest.mark.parametrize(("seconds", "epochs", "every"), [(90.0, 33, 2), (66.0, 22, 2), (62.5, 20, 1), (27.0, 3, 1)])
+def test_a_budget_is_spent_on_no_more_validations_than_it_allows_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, epochs: int, every: int
+) -> None:
+    monkeypatch.setattr(training_loop, "_measure", lambda *_: (1.0, 1.0))
+    stage = Budgeted(ema=0.0)
+    with pytest.raises(StopIteration):
+        fit(stage, tmp_path, "count", seconds=seconds)
+    assert (stage.steps, stage.every) == (2 * epochs, every)
+    assert -(-epochs // every) <= stage.validations

@@ -2,7 +2,7 @@
 
 The networks are transformers' own (`ViTModel`, `SwinModel`), in the paper's sizes. What differs is what a hundred
 thousand pictures of 84 pixels ask for, from which the usual forms learn much worse: fewer tokens, windows that fit
-them, and in front of ViT five small convolutions instead of one of 16×16 pixels (Xiao et al., 2021).
+them, and in front small convolutions instead of one of 16×16 or 4×4 pixels (Xiao et al., 2021).
 """
 
 from __future__ import annotations
@@ -72,22 +72,22 @@ class SwinTiny(Backbone):
     dim = 768
     default_preprocess = Preprocess(resize=105, crop=96)
 
-    def __init__(self, window: int = 6, stem: bool = True) -> None:
+    def __init__(self) -> None:
         super().__init__()
+        width, grid = 96, self.default_preprocess.crop // 4
         with _transformers("swin-tiny") as library:
-            side, patch, width = self.default_preprocess.crop, 4, 96
-            seen = (side // patch, 1, width) if stem else (side, patch, 3)
             config = library.SwinConfig(
-                image_size=seen[0], patch_size=seen[1], num_channels=seen[2], embed_dim=width, depths=[2, 2, 6, 2],
-                num_heads=[3, 6, 12, 24], window_size=window, drop_path_rate=DROP,
+                image_size=grid, patch_size=1, num_channels=width, embed_dim=width, depths=[2, 2, 6, 2],
+                num_heads=[3, 6, 12, 24], window_size=6, drop_path_rate=DROP,
+                attn_implementation="eager",  # windows are small, and a learnt bias is added to their scores
             )  # fmt: skip
             self.model = library.SwinModel(config)
             for block in self.model.encoder.layers[-1].blocks:  # 3×3 tokens are left: one window
-                block.attention = type(block.attention)(config, self.dim, 24, window_size=side // patch // 8)
+                block.attention = type(block.attention)(config, self.dim, 24, window_size=grid // 8)
                 block.attention.apply(self.model._init_weights)
         half = width // 2
         layers = [*_conv(3, half, 2), *_conv(half, half), *_conv(half, width, 2), *_conv(width, width)]
-        self.stem = nn.Sequential(*layers) if stem else nn.Identity()
+        self.stem = nn.Sequential(*layers)
 
     def forward(self, x: Tensor) -> Tensor:
         pooled: Tensor = self.model(pixel_values=self.stem(x)).pooler_output

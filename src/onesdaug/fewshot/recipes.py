@@ -156,10 +156,7 @@ _TRANSFORMER = PretrainConfig(
     label_smoothing=0.05, crop_scale=(0.3, 1.0), jitter=0.4, warp=0.3, edits=0.3, erase=0.1, mix=0.4, clip=1.0,
     eval_every=4,
 )  # fmt: skip
-TRANSFORMERS = {
-    "vit-small": replace(_TRANSFORMER, backbone="vit-small"),
-    "swin-tiny": replace(_TRANSFORMER, backbone="swin-tiny", compile=True),  # many small steps that compile to few
-}
+TRANSFORMERS = {name: replace(_TRANSFORMER, backbone=name) for name in ("vit-small", "swin-tiny")}
 FINE_TUNED = replace(_TRANSFORMER, lr=5e-5, epochs=20, warmup_epochs=1.0, mix=0.3, batch=128)  # from the hub's weights
 
 PRETRAIN: dict[tuple[str, str], PretrainConfig] = {

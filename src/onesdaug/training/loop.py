@@ -198,7 +198,7 @@ def _fit_to_budget(stage: Stage, seconds: float, plan: Path, warm: int = 8, time
         left = 0.97 * (seconds - (time.monotonic() - began)) - stage.validations * per_eval
         epochs = max(1, int(left / (per_step * stage.steps_per_epoch)))
         log.info(f"budget {seconds:.0f} s: {1 / per_step:.1f} steps/s, validation {per_eval:.2f} s -> {epochs} epochs")
-        chosen = {"epochs": epochs, "eval_every": max(1, epochs // stage.validations),
+        chosen = {"epochs": epochs, "eval_every": math.ceil(epochs / stage.validations),
                   "seconds_per_step": per_step, "seconds_per_eval": per_eval}  # fmt: skip
         write_text(plan, json.dumps(chosen) + "\n")
     stage.set_epochs(int(chosen["epochs"]), int(chosen["eval_every"]))

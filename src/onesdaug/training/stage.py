@@ -19,7 +19,7 @@ class Stage(ABC):
     model: nn.Module
     device: torch.device
     steps_per_epoch: int
-    validations = 20  # about so many in a run whose length a time budget decides
+    validations = 20  # at most so many in a run whose length a time budget decides
     score_start = False  # what training starts from is a candidate too: if all gets worse, it comes back unchanged
 
     @property
