@@ -118,6 +118,8 @@ def test_a_compiled_network_takes_the_same_steps(monkeypatch: pytest.MonkeyPatch
     assert weights.keys() == compiled_weights.keys()  # checkpoints do not know of it
     for name, value in weights.items():
         torch.testing.assert_close(compiled_weights[name], value, rtol=1e-3, atol=1e-4, msg=name)
+    with pytest.raises(ConfigError, match="res12 changes a little at every training step"):
+        Pretraining(PretrainConfig(backbone="res12", compile=True, **QUICK), *data, torch.device("cpu"))  # type: ignore[arg-type]
     monkeypatch.setattr(speed, "BACKEND", "inductor")
     monkeypatch.setattr("shutil.which", lambda _: None)
     with pytest.raises(ConfigError, match="needs a C\\+\\+ compiler"):

@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.registry import load_path
+from onesdaug.encoders.base import Backbone
 from onesdaug.encoders.load import build_backbone
 from onesdaug.encoders.preprocess import Preprocess
-from onesdaug.errors import DataError
+from onesdaug.errors import ConfigError, DataError
 from onesdaug.fewshot.heads import ProtoNet
 from onesdaug.fewshot.recipes import PretrainConfig
 from onesdaug.fewshot.stage import FewShotStage, train_stage
@@ -71,6 +72,11 @@ class Pretraining(FewShotStage):
         self.network: Callable[[Tensor], tuple[Tensor, Tensor]] = self.model
         if config.compile:  # for training alone: validation looks at the averaged weights, in other batches
             speed.check_compile("max", device)
+            if type(self.model.encoder).anneal is not Backbone.anneal:
+                raise ConfigError(
+                    f"{config.backbone} changes a little at every training step, for DropBlock comes in slowly, "
+                    "and would be compiled anew each time: leave compile off"
+                )
             self.network = torch.compile(self.model, backend=speed.BACKEND, dynamic=False)
         edits = {"rotate": config.rotate, "warp": config.warp, "edits": config.edits, "erase": config.erase}
         super().__init__(config, self.model.encoder.default_preprocess, train, val, device, **edits)
