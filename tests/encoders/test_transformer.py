@@ -37,6 +37,19 @@ def test_they_have_the_papers_sizes(name: str, dim: int, side: int, millions: tu
     assert all(torch.equal(value, again[key]) for key, value in module.state_dict().items())
 
 
+def test_windows_are_known_before_the_first_step() -> None:
+    """What a forward changes about the network would have it compiled twice."""
+    module = build_backbone("swin-tiny", seed=0)
+
+    def windows() -> list[tuple[int, int]]:
+        return [(b.window_size, b.shift_size) for stage in module.model.encoder.layers for b in stage.blocks]
+
+    before = windows()
+    with torch.no_grad():
+        module.eval()(torch.rand(1, 3, 96, 96))
+    assert windows() == before == [(6, 0), (6, 3), (6, 0), (6, 3), *[(6, 0)] * 6, *[(3, 0)] * 2]
+
+
 def test_branches_are_left_out_in_training_alone() -> None:
     drop, x = DropPath(0.5), torch.ones(200, 3, 2)
     assert torch.equal(drop.eval()(x), x)
