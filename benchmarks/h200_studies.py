@@ -9,9 +9,9 @@ Or in the background:      python3 benchmarks/h200_studies.py run compiled score
 WHAT is `studies` (carry/5 is pocket-imagenet); `pope`, for the detector that --detector, a folder of onnx_torch.py,
 holds (`run pope`); `all`, what both and photo need (carry/all-1 …, carry/lite2); or `table-3`, for the backbones that
 h200_transformers.py trains or that --checkpoints holds. Of generators that are named all rows are compiled:
-`run compiled score --studies transformers --models photo-128 --tag photo`. With --per-class a few images of each class
-are drawn, which fills the compiler's caches beforehand. What was said about POPE's photographs comes home beside the
-result, and --said carries it to the next machine, which goes on from there.
+`run compiled score --studies transformers --models photo-128 --tag photo`. With --per-class 20 (what episodes need)
+few views are drawn, which fills the compiler's caches beforehand. What was said about POPE's photographs comes home
+beside the result, and --said carries it to the next machine, which goes on from there.
 
 The machine holds what was taken outside the tree (--work). Between two calls it is given back after seconds: have the
 next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what
