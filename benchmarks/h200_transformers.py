@@ -98,7 +98,6 @@ def one(args: argparse.Namespace, name: str, seconds: float, data: tuple[Any, An
     place, out = (args.work / folder / f"mini-{name}" for folder in ("fewshot", f"{NAME}.done"))
     if not (place / "card.json").is_file():
         config, how = plain_recipe(name), {"seconds": seconds, "deadline": end, "save_seconds": 120}
-        config = replace(config, compile=name in args.compiled or None)
         if args.smoke:
             few = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1}
             config, how = replace(config, **few), {}  # type: ignore[arg-type]
@@ -133,7 +132,6 @@ def main() -> int:
     parser.add_argument(
         "--limit", type=float, default=560.0, help="seconds of this call, or of a run that is detached"
     )
-    parser.add_argument("--compiled", nargs="*", default=[], metavar="NAME", help="run: compile these networks")
     parser.add_argument("--detach", action="store_true", help="run: in the background")
     parser.add_argument("--smoke", action="store_true", help="the same path on a few pictures")
     args = parser.parse_args()

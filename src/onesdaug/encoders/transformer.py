@@ -85,9 +85,6 @@ class SwinTiny(Backbone):
             for block in self.model.encoder.layers[-1].blocks:  # 3×3 tokens are left: one window
                 block.attention = type(block.attention)(config, self.dim, 24, window_size=grid // 8)
                 block.attention.apply(self.model._init_weights)
-            for stage in self.model.encoder.layers:
-                for block in stage.blocks:  # known now, not found in the first step, or it would be compiled twice
-                    block.set_shift_and_window_size(block.input_resolution)
         half = width // 2
         layers = [*_conv(3, half, 2), *_conv(half, half), *_conv(half, width, 2), *_conv(width, width)]
         self.stem = nn.Sequential(*layers)

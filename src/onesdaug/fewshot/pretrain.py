@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +12,12 @@ from torch import Tensor, nn
 
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.registry import load_path
-from onesdaug.encoders.base import Backbone
 from onesdaug.encoders.load import build_backbone
 from onesdaug.encoders.preprocess import Preprocess
-from onesdaug.errors import ConfigError, DataError
+from onesdaug.errors import DataError
 from onesdaug.fewshot.heads import ProtoNet
 from onesdaug.fewshot.recipes import PretrainConfig
 from onesdaug.fewshot.stage import FewShotStage, train_stage
-from onesdaug.generators import speed
 from onesdaug.generators.pocket.photo_table import is_novel
 from onesdaug.training.augment import mixed
 from onesdaug.training.stage import mix, mixed_precision, own_randomness
@@ -69,15 +66,6 @@ class Pretraining(FewShotStage):
     def __init__(self, config: PretrainConfig, train: Dataset, val: Dataset, device: torch.device) -> None:
         self.model = BaseClassifier(config, train.n_classes).to(device)
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.network: Callable[[Tensor], tuple[Tensor, Tensor]] = self.model
-        if config.compile:  # for training alone: validation looks at the averaged weights, in other batches
-            speed.check_compile("max", device)
-            if type(self.model.encoder).anneal is not Backbone.anneal:
-                raise ConfigError(
-                    f"{config.backbone} changes a little at every training step, for DropBlock comes in slowly, "
-                    "and would be compiled anew each time: leave compile off"
-                )
-            self.network = torch.compile(self.model, backend=speed.BACKEND, dynamic=False)
         edits = {"rotate": config.rotate, "warp": config.warp, "edits": config.edits, "erase": config.erase}
         super().__init__(config, self.model.encoder.default_preprocess, train, val, device, **edits)
         self.backbone, self.per_step, self.facts = config.backbone, config.batch, {"head": None}
@@ -102,7 +90,7 @@ class Pretraining(FewShotStage):
         if c.mix:
             images, kept = mixed(images, c.mix)
         with mixed_precision(self.device):
-            logits, turn_logits = self.network(images)
+            logits, turn_logits = self.model(images)
         loss = self._classes(logits.float(), labels, kept)
         if c.rotate:
             loss = loss + c.rotation_weight * F.cross_entropy(turn_logits.float(), turns)

@@ -78,7 +78,6 @@ class PretrainConfig(Optimisation):
     erase: Annotated[float | None, "Share of pictures of which a rectangle is erased"] = None
     mix: Annotated[float | None, "Share of pictures mixed with another: blended, or with a piece of it"] = None
     clip: Annotated[float | None, "Largest norm of a step's gradient"] = None
-    compile: Annotated[bool | None, "Compile the network: minutes at the start, then faster steps on a GPU"] = None
     num_eval_episodes: int = 2000
     eval_every: int = 5
 
