@@ -17,10 +17,10 @@ The machine holds what was taken outside the tree (--work). Between two calls it
 next call ready. Jobs, each a process of its own that resumes; those joined by + run side by side (worth it for what
 waits on the CPU only: two that draw views slow each other down). `banks` draws the rows of the stored results as they
 were drawn (not compiled), `compiled` all others (compiled: the same views up to rounding, in less than half the time),
-`score` writes the studies' JSON from the banks, `solvers` the validation study of solvers, `birds` that of pocket's
-settings for CUB, `efficiency` the timings, `demo` the demo's banks, `faithful` how faithful the views are of all
-generators that were taken (`photo`'s folders and carry/2), `bench` how fast ours are (`warm` fills the compiler's
-caches for it). Results go to $OUT as one archive after every job.
+`plain` those without a generator alone, `score` writes the studies' JSON from the banks, `solvers` the validation
+study of solvers, `birds` that of pocket's settings for CUB, `efficiency` the timings, `demo` the demo's banks,
+`faithful` how faithful the views are of all generators that were taken (`photo`'s folders and carry/2), `bench` how
+fast ours are (`warm` fills the compiler's caches for it). Results go to $OUT as one archive after every job.
 """
 
 from __future__ import annotations
@@ -116,10 +116,11 @@ def on_path(work: Path) -> None:
             Path(name).symlink_to(work / name)
 
 
-def make_banks(args: argparse.Namespace, compiled: bool) -> None:
+def make_banks(args: argparse.Namespace, compiled: bool, plain: bool = False) -> None:
     """The banks of the studies; of the stored rows where nothing is compiled, of all others where it is.
 
-    Generators that are named are new: nothing of theirs is stored.
+    Generators that are named are new: nothing of theirs is stored. `plain`: of the rows without one alone; beside it
+    they come last, and are found done.
     """
     from onesdaug.common.progress import shown
     from onesdaug.common.provenance import commit
@@ -140,11 +141,13 @@ def make_banks(args: argparse.Namespace, compiled: bool) -> None:
         )
     )
     wants = [want for study in map(load_study, args.studies) for want in kind_named(study.kind).banks(study, context)]
+    wants = sorted([want for want in wants if not (plain and want.generator)], key=lambda want: not want.generator)
     known = ("",) if args.models else ("", *RELEASED)
     stored = [want for want in wants if want.row.id in STORED and want.generator in known]
     stored = [want for want in stored if want.seed == 0 and not want.split]
     with shown(timed=True):
-        context.banks.make([want for want in wants if want not in stored or args.models] if compiled else stored)
+        everything = args.models or plain
+        context.banks.make([want for want in wants if want not in stored or everything] if compiled else stored)
 
 
 def study(*words: str) -> None:
@@ -162,6 +165,10 @@ def study(*words: str) -> None:
 def models(args: argparse.Namespace) -> list[str]:
     words = [word for name in args.models for word in ("--model", name)]
     return [*words, "--tag", args.tag] if args.tag else words
+
+
+def few(args: argparse.Namespace) -> list[str]:
+    return ["--per-class", str(args.per_class)] if args.per_class else []
 
 
 def pope(work: Path) -> None:
@@ -213,7 +220,8 @@ def demo() -> None:
 JOBS: dict[str, Callable[[argparse.Namespace], None]] = {
     "banks": lambda args: make_banks(args, False),
     "compiled": lambda args: make_banks(args, True),
-    "score": lambda args: study(*args.studies, *models(args)),
+    "plain": lambda args: make_banks(args, True, plain=True),
+    "score": lambda args: study(*args.studies, *models(args), *few(args)),
     "solvers": lambda _: study(PLAN, "--split", "val", "--per-class", "120"),
     "birds": lambda _: study(BIRDS, "--split", "val"),
     "efficiency": lambda _: study("efficiency"),
@@ -235,7 +243,7 @@ def run(args: argparse.Namespace) -> int:
             print(f"{group}: no time left, not begun")
             return 3
         words = ["--work", str(args.work), "--studies", *args.studies, "--models", *args.models, "--tag", args.tag]
-        words += ["--per-class", str(args.per_class)] if args.per_class else []
+        words += few(args)
         started = {job: subprocess.Popen([sys.executable, __file__, "alone", job, *words]) for job in group.split("+")}
         for job, process in started.items():
             try:
@@ -261,7 +269,7 @@ def main() -> int:
     parser.add_argument("--studies", nargs="+", default=list(STUDIES))
     parser.add_argument("--models", nargs="*", default=[], help="generators other than the released ones")
     parser.add_argument("--tag", default="", help="written into the names of the results")
-    parser.add_argument("--per-class", type=int, help="compiled: banks of so few images of each class")
+    parser.add_argument("--per-class", type=int, help="compiled, plain, score: so few images of each class")
     parser.add_argument("--carry", type=Path, default=ROOT / "carry")
     parser.add_argument("--checkpoints", type=Path, default=ROOT / "carry" / "transformers",
                         help="prepare table-3: networks that were trained before")  # fmt: skip

@@ -1,22 +1,23 @@
-"""Train ViT-Small and Swin-Tiny on a lent GPU machine that keeps nothing, for Table 3: no ImageNet weights.
+"""Table 3 on a lent GPU machine that keeps nothing: ViT-Small and Swin-Tiny, trained without ImageNet weights.
 
 Here (ONESDAUG_DATA set; --tiny is a folder of zip files of Tiny-ImageNet without miniImageNet's validation and test
 classes, made by photo_data.py):
 
     python benchmarks/h200_studies.py prepare table-3 --tiny FOLDER           fills carry/table-1 …, carry/lite2
 
-There, each folder in a call of its own, then the training, which lives on when its call ends:
+There, each folder in a call of its own, then everything in the background, and calls that look at it. All of these
+calls in one go: a machine that is not asked for half a minute is given back with all that is on it.
 
     python3 benchmarks/h200_studies.py take carry/table-1                     and so on
-    python3 benchmarks/h200_transformers.py run vit-small=420 swin-tiny=620 --limit 1200 --detach
+    python3 benchmarks/h200_transformers.py table vit-small=360 swin-tiny=rest --train 1150 --limit 1640
     python3 benchmarks/h200_transformers.py watch --limit 560                 again until it says that all was brought
-    python3 benchmarks/h200_studies.py run compiled score --studies transformers --models photo-128 --tag photo
 
-NAME=SECONDS trains as many epochs as fit; a run that was stopped goes on with the same command on the same machine.
-`watch` prints what was logged and brings finished checkpoints to $OUT (half precision, files below 16 MiB, as many as
-a call may bring), which belong in carry/transformers: from there `prepare table-3` carries them to the next machine.
-The studies look for them where they were trained. While they are, `run compiled --per-class 20 …` compiles what draws.
-Test classes are not looked at in training. `--smoke`: a few pictures.
+NAME=SECONDS trains as many epochs as fit, NAME=rest in what is left of --train; a run that was stopped goes on with
+the same command on the same machine, and what is trained is not trained again. Meanwhile everything that draws is
+compiled. Then all generators (--models) draw and are scored side by side, each into results/ under its own
+name. `watch` prints what was logged and brings it to $OUT: results, and the networks (half precision, files below
+16 MiB, as many as a call may bring), which belong in carry/transformers: from there `prepare table-3` carries them to
+the next machine. Test classes are not looked at in training. `--smoke`: a few pictures.
 """
 
 from __future__ import annotations
@@ -24,20 +25,31 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import subprocess
 import sys
+import tarfile
 import time
 import traceback
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from itertools import pairwise
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 HERE = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(HERE)]
 
 from benchmarks.h200_studies import taken  # noqa: E402
 
+Started: TypeAlias = "subprocess.Popen[bytes]"
+
 NAME = "transformers"
+MODELS = ("photo-128", "pocket", "pocket-imagenet")
+FEW = 20  # images of each class: what episodes need
+SPARE = 0.92  # of what is left of the time for training: a step takes a little longer than when it was measured
 
 
 def on_path(work: Path) -> None:
@@ -49,25 +61,55 @@ def on_path(work: Path) -> None:
 
 
 def load(args: argparse.Namespace) -> tuple[Any, Any]:
-    """Base classes with Tiny-ImageNet's, and validation classes; decoded once."""
+    """Base classes with Tiny-ImageNet's, and validation classes; decoded once, by all cores."""
     from onesdaug.data.registry import load_split
     from onesdaug.fewshot.pretrain import with_more
 
-    cache = args.work / "cache"
-    train, val = (load_split("miniimagenet", split, args.work / "data", cache=cache) for split in ("train", "val"))
-    train = with_more(train, args.work / "data" / "tiny", val, cache)
+    cache, data = args.work / "cache", args.work / "data"
+    for place in (*((data / "miniimagenet", split) for split in ("train", "val")), (data / "tiny", "")):
+        decode_once(args.work, *place, cache)
+    train, val = (load_split("miniimagenet", split, data, cache=cache) for split in ("train", "val"))
+    train = with_more(train, data / "tiny", val, cache)
     return (train.take(6, 4), val.take(8, 5)) if args.smoke else (train, val)
 
 
+def decode_once(work: Path, place: Path, split: str, cache: Path) -> None:
+    """Leave decoded pictures where `load_members` looks for them: over small files its threads wait for each other."""
+    import numpy as np
+
+    from onesdaug.common.files import whole_file
+    from onesdaug.data.registry import BENCHMARKS
+    from onesdaug.data.sources import fingerprint
+
+    members, size = members_of(place, split), BENCHMARKS["miniimagenet"].size
+    stored = cache / f"{fingerprint(members)}-{size}.npy"
+    if stored.is_file():
+        return
+    workers = os.cpu_count() or 1
+    bounds = [len(members) * part // workers for part in range(workers + 1)]
+    with ProcessPoolExecutor(workers, get_context("spawn"), on_path, (work,)) as pool:
+        parts = [pool.submit(decoded, place, split, size, *ends) for ends in pairwise(bounds)]
+        images = np.concatenate([part.result() for part in parts])
+    with whole_file(stored) as temporary, temporary.open("wb") as handle:
+        np.save(handle, images)
+
+
+def members_of(place: Path, split: str) -> list[Any]:
+    from onesdaug.data.registry import split_members
+    from onesdaug.data.sources import find_members
+
+    return split_members(place.name, split, place.parent) if split else find_members(place)
+
+
+def decoded(place: Path, split: str, size: int, start: int, stop: int) -> Any:
+    from onesdaug.data.decode import decode
+
+    return decode(members_of(place, split)[start:stop], size, workers=1).images
+
+
 def run(args: argparse.Namespace) -> int:
-    if args.detach:
-        (args.work / "ended").unlink(missing_ok=True)
-        words = [word for word in sys.argv[1:] if word != "--detach"]
-        with (args.work / "run.log").open("a") as log:
-            quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": log, "stdin": subprocess.DEVNULL}
-            subprocess.Popen([sys.executable, __file__, *words], start_new_session=True, **quiet)
-        return 0
-    end, status = time.monotonic() + args.limit, 0
+    """Train one network after the other."""
+    end, status = time.monotonic() + args.train, 0
     import torch
 
     from benchmarks.h200_log import start_log
@@ -79,14 +121,14 @@ def run(args: argparse.Namespace) -> int:
         log(f"torch {torch.__version__} on {device}: {len(train)} images of {train.n_classes} classes, {len(val)}")
         for item in args.what:
             name, _, seconds = item.partition("=")
-            log(f"mini-{name}: {one(args, name, float(seconds), (train, val), end, device)}")
+            budget = SPARE * (end - time.monotonic()) if seconds == "rest" else float(seconds)
+            log(f"mini-{name}: {one(args, name, budget, (train, val), end, device)}")
     except Exception as error:  # minutes are lent once: what is finished is brought home
         from onesdaug.training.loop import OutOfTime
 
         status = 3 if isinstance(error, OutOfTime) else 4
         log(str(error) if status == 3 else traceback.format_exc())
-    log(f"ended with {status}")
-    (args.work / "ended").write_text(str(status))
+    log(f"trained: {status}")
     return status
 
 
@@ -97,7 +139,7 @@ def one(args: argparse.Namespace, name: str, seconds: float, data: tuple[Any, An
 
     place, out = (args.work / folder / f"mini-{name}" for folder in ("fewshot", f"{NAME}.done"))
     if not (place / "card.json").is_file():
-        config, how = plain_recipe(name), {"seconds": seconds, "deadline": end, "save_seconds": 120}
+        config, how = plain_recipe(name), {"seconds": seconds, "deadline": end, "save_seconds": 300}
         if args.smoke:
             few = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1}
             config, how = replace(config, **few), {}  # type: ignore[arg-type]
@@ -111,34 +153,110 @@ def one(args: argparse.Namespace, name: str, seconds: float, data: tuple[Any, An
     return f"{scores} in {card['seconds']} s, {card['images_per_second']}/s, {card['arguments']['epochs']} epochs"
 
 
+def table(args: argparse.Namespace) -> int:
+    """Train while what draws is compiled; then draw and score, a process for each generator and one for the rest."""
+    from benchmarks.h200_log import start_log
+
+    end, log = time.monotonic() + args.limit, start_log(args.work / "table.txt")
+    common = ["--work", str(args.work), *(["--smoke"] if args.smoke else [])]
+    training = start("run", *args.what, "--train", args.train, *common)
+    plans = args.work / f"{NAME}.done"
+    while training.poll() is None and not (list(plans.glob("*.state/*.plan.json")) or list(plans.glob("*/card.json"))):
+        time.sleep(1)  # how fast it is, is measured alone
+    warm = {} if args.smoke else studies(args, 200, ["compiled"], "warm", ["--per-class", str(FEW)])
+    log(f"trained: {training.wait()}")
+    for process in warm.values():
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGTERM)
+    few = ["--per-class", str(FEW)] if args.smoke else []
+    left = max(10, int(end - time.monotonic()))
+    status = 0
+    drawing = studies(args, left, ["compiled", "score"], "table", few)
+    drawing["plain"] = start_studies(args, left, ["plain"], "table-plain", few)
+    for name, process in drawing.items():
+        log(f"{name}: ended with {process.wait()}, {end - time.monotonic():.0f} s left")
+        status = status or process.returncode
+    return status
+
+
+def studies(
+    args: argparse.Namespace, limit: int, jobs: Sequence[str], tag: str, more: Sequence[str]
+) -> dict[str, Started]:
+    """These jobs by every generator, side by side."""
+    return {
+        model: start_studies(args, limit, jobs, f"{tag}-{model}", [*more, "--models", model, "--tag", model])
+        for model in args.models
+    }
+
+
+def start_studies(
+    args: argparse.Namespace, limit: int, jobs: Sequence[str], name: str, more: Sequence[str]
+) -> Started:
+    words = [*jobs, "--studies", NAME, "--limit", limit, "--work", args.work, *more]
+    environment = os.environ | {"OUT": str(args.work / "out" / name), "OMP_NUM_THREADS": "4"}
+    return start("run", *words, script="h200_studies.py", log=args.work / f"{name}.log", env=environment)
+
+
+def start(*words: Any, script: str = "h200_transformers.py", log: Path | None = None, **how: Any) -> Started:
+    """A script beside this one, in a process group of its own."""
+    line = [sys.executable, str(HERE / "benchmarks" / script), *map(str, words)]
+    if log is None:
+        return subprocess.Popen(line, start_new_session=True, **how)
+    with log.open("a") as said:
+        return subprocess.Popen(line, start_new_session=True, stdout=said, stderr=said, **how)
+
+
+def detached(args: argparse.Namespace) -> int:
+    """The same call in a session of its own, which says when it ends."""
+    (args.work / "ended").unlink(missing_ok=True)
+    with (args.work / "run.log").open("a") as log:
+        quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": log, "stdin": subprocess.DEVNULL}
+        words = [sys.executable, __file__, *sys.argv[1:], "--here"]
+        subprocess.Popen(words, start_new_session=True, **quiet)
+    return 0
+
+
+def whole_table(args: argparse.Namespace) -> int:
+    status: int | None = None
+    try:
+        status = table(args)
+    finally:
+        (args.work / "ended").write_text("an error" if status is None else str(status))
+    return status
+
+
 def watch(args: argparse.Namespace) -> None:
-    """What was logged since, until the end or the limit; what is finished goes to $OUT."""
+    """What was logged since, until the end or the limit; what is finished goes to $OUT, results first."""
     from benchmarks.h200_log import follow
     from benchmarks.photo_carry import bring
 
-    out = Path(os.environ.get("OUT", args.work / "out"))
+    out = Path(os.environ.get("OUT", args.work / "home"))
     out.mkdir(parents=True, exist_ok=True)
     follow(args.work, args.limit, 1 if args.smoke else 5)
+    if (args.work / "results").is_dir():
+        with tarfile.open(out / "results.tar.gz", "w:gz") as archive:
+            archive.add(args.work / "results", "results")
     bring(args.work, out, "done", NAME)
-    print((args.work / "run.log").read_text()[-1500:] if (args.work / "run.log").is_file() else "")
+    for log in sorted((*args.work.glob("table*"), args.work / "run.log")):
+        print(f"--- {log.name}\n{log.read_text(errors='replace')[-500:] if log.is_file() else ''}")
     print("ended" if (args.work / "ended").is_file() else "still running")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["run", "watch"])
-    parser.add_argument("what", nargs="*", help="run: vit-small=SECONDS swin-tiny=SECONDS")
+    parser.add_argument("action", choices=["table", "run", "watch"])
+    parser.add_argument("what", nargs="*", help="table, run: vit-small=SECONDS swin-tiny=rest")
     parser.add_argument("--work", type=Path, default=Path.home() / "onesdaug-work")
-    parser.add_argument(
-        "--limit", type=float, default=560.0, help="seconds of this call, or of a run that is detached"
-    )
-    parser.add_argument("--detach", action="store_true", help="run: in the background")
+    parser.add_argument("--train", type=float, default=1150.0, help="seconds for all training")
+    parser.add_argument("--limit", type=float, default=560.0, help="seconds of this call; table: of all of it")
+    parser.add_argument("--models", nargs="+", default=list(MODELS), help="table: the generators")
+    parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # not in the background
     parser.add_argument("--smoke", action="store_true", help="the same path on a few pictures")
     args = parser.parse_args()
     if not taken(args.work):
         return 2
     on_path(args.work)
-    actions: dict[str, Any] = {"run": run, "watch": watch}
+    actions: dict[str, Any] = {"table": whole_table if args.here else detached, "run": run, "watch": watch}
     return actions[args.action](args) or 0
 
 

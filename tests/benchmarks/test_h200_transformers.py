@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -36,7 +38,7 @@ def zipped(file: Path, classes: list[str], each: int, side: int) -> None:
 
 @pytest.mark.parametrize(
     ("script", "words"),
-    [("h200_studies", ["run", "pope"]), ("h200_transformers", ["run", "vit-small=5", "--detach"]),
+    [("h200_studies", ["run", "pope"]), ("h200_transformers", ["table", "vit-small=5"]),
      ("h200_transformers", ["watch"])],
 )  # fmt: skip
 def test_a_fresh_machine_says_at_once_that_nothing_was_taken(tmp_path: Path, script: str, words: list[str]) -> None:
@@ -47,24 +49,30 @@ def test_a_fresh_machine_says_at_once_that_nothing_was_taken(tmp_path: Path, scr
 
 
 @whole_walk
-def test_a_network_is_trained_and_brought_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_networks_are_trained_used_and_brought_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
     one, two, home = tmp_path / "carry" / "1", tmp_path / "carry" / "2", tmp_path / "home"
     code = tmp_path / "work" / "repo"  # too large to be taken here
     code.mkdir(parents=True)
-    for name in ("src", "benchmarks"):
+    for name in ("src", "benchmarks", "packages"):
         (code / name).symlink_to(SCRIPT.parents[1] / name)
     zipped(one / "data" / "miniimagenet" / "train-0.zip", ["n1", "n2"], 6, 84)
-    zipped(one / "data" / "miniimagenet" / "val.zip", ["v1", "v2", "v3", "v4", "v5"], 8, 84)
+    for name in ("miniimagenet/val", "miniimagenet/test", "cub/val", "cub/test"):
+        zipped(one / "data" / f"{name}.zip", ["v1", "v2", "v3", "v4", "v5"], 20, 84 if "mini" in name else 100)
     zipped(two / "data" / "tiny" / "tiny-01.zip", ["n1", "n3"], 6, 64)
     monkeypatch.setenv("OUT", str(home))
     for folder in (one, two):
         call("take", folder, "--work", tmp_path / "work", script=SCRIPT.with_name("h200_studies.py"))
     common = ("--work", tmp_path / "work", "--smoke")
-    call("run", "swin-tiny=5", "--limit", 300, "--detach", *common)
-    log = call("watch", "--limit", 300, *common)
+    call("table", "swin-tiny=5", "--models", "shape", "--train", 300, "--limit", 900, *common)
+    log = call("watch", "--limit", 900, *common)
     assert "18 images of 3 classes, 40" in log and "mini-swin-tiny: {'cosine_1shot'" in log
-    assert "ended with 0" in log and "all was brought" in log
+    assert "shape: ended with 0" in log and "plain: ended with 0" in log and log.endswith("\nended\n"), log
+    assert "all was brought" in log
+    with tarfile.open(home / "results.tar.gz") as archive:
+        (found,) = [json.load(archive.extractfile(name)) for name in archive.getnames() if name.endswith(".json")]  # type: ignore[arg-type]
+    mine = {(cell["data"], cell["row"], cell["support"]) for cell in found["cells"] if "Swin" in cell["classifier"]}
+    assert {(data, "paper-point", k) for data in ("miniimagenet", "cub") for k in (1, 2, 3)} < mine
     folder = home / "transformers.done" / "mini-swin-tiny"
     files = sorted(path.name for path in folder.iterdir())
     assert files == ["card.json", *(f"model-{i}-of-4.safetensors" for i in range(1, 5))]
@@ -72,6 +80,6 @@ def test_a_network_is_trained_and_brought_home(tmp_path: Path, monkeypatch: pyte
     card = load_checkpoint(folder)[1]
     assert card["kind"] == "pretrain" and card["backbone"] == "swin-tiny" and card["data"]["train"]["classes"] == 3
     assert str(tmp_path) not in (folder / "card.json").read_text()
-    assert (tmp_path / "work" / "fewshot" / "mini-swin-tiny" / "card.json").is_file()  # where the studies look
     assert load_encoder(folder).embed(torch.rand(2, 3, 84, 84)).shape == (2, 768)
-    assert "mini-swin-tiny" in call("run", "swin-tiny=5", *common)  # done: not trained again
+    call("run", "swin-tiny=5", *common)  # done: not trained again
+    assert "mini-swin-tiny" in (tmp_path / "work" / "train.txt").read_text().splitlines()[-2]
