@@ -39,7 +39,8 @@ def build(result: StudyResult) -> str:
         told = card(name)
         scores = " / ".join(f"{told['validation'][f'cosine_{shot}shot']:.2f}" for shot in SHOTS)
         facts = [f"{told['parameters']['encoder'] / 1e6:.1f}"]
-        facts += [f"{told['arguments']['epochs']}, {told['seconds'] / 60:.0f}", scores]
+        epochs = told["history"][-1]["step"] / (told["data"]["train"]["images"] // told["arguments"]["batch"])
+        facts += [f"{epochs:.0f}, {told['seconds'] / 60:.0f}", scores]
         for data in ("miniimagenet", "cub"):
             plain = [_cell(result, data, classifier, shot, "none", "") for shot in SHOTS]
             tuned = [_cell(result, data, classifier, shot, "tuned", GENERATOR) for shot in SHOTS]

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from onesdaug.training import loop as training_loop
-from onesdaug.training.loop import fit
+from onesdaug.training.loop import OutOfTime, fit
 from onesdaug.training.settings import StageSettings
 from onesdaug.training.stage import Stage
 
@@ -78,6 +78,18 @@ def test_without_averages_the_weights_with_the_highest_score_are_kept(tmp_path: 
     assert (loop.progress.best, loop.progress.best_step) == (3.0, 4)
     kept = stage.model.state_dict()
     assert all(torch.equal(kept[name], value) for name, value in stage.after(4).items())
+
+
+def test_a_run_that_is_cut_at_its_deadline_ends_with_what_it_has(tmp_path: Path) -> None:
+    stage = Counting(ema=0.0, scores=[1.0])
+    with pytest.raises(OutOfTime, match="stopped after step 1 of 30"):
+        fit(stage, tmp_path, "count", deadline=0.0)
+    assert stage.found == [1.0]  # to be resumed: not validated
+    loop = fit(stage, tmp_path, "count", deadline=0.0, cut=True)
+    assert (loop.progress.step, loop.progress.best, loop.progress.best_step) == (2, 1.0, 2)
+    assert [line["step"] for line in loop.progress.history] == [2] and not stage.model.training
+    assert torch.equal(stage.model.state_dict()["0.weight"], loop.best["0.weight"])
+    assert fit(stage, tmp_path, "count").progress.step == 30  # with more time it goes on
 
 
 class Budgeted(Counting):

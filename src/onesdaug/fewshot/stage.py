@@ -134,6 +134,9 @@ def train_stage(
     scores: dict[str, Any] = {**stage.final_scores(), "step": progress.best_step}
     if progress.start:
         scores["before"] = progress.start
+    facts = stage.facts
+    if progress.step < stage.steps:
+        facts = facts | {"cut": {"step": progress.step, "of": stage.steps}}
     card = {
         "kind": stage.kind,
         "backbone": stage.backbone,
@@ -147,7 +150,7 @@ def train_stage(
         f"{stage.unit}_per_second": round(loop.steps_per_second * stage.per_step, 1),
         "machine": describe_machine(stage.device),
         "history": progress.history,
-        **stage.facts,
+        **facts,
     }
     return save_checkpoint(out, join(stage.parts()), card, half)
 

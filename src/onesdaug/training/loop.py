@@ -47,12 +47,14 @@ def fit(
     *,
     seconds: float | None = None,
     deadline: float | None = None,
+    cut: bool = False,
     save_seconds: float = 60.0,
 ) -> Loop:
     """Train; the stage's model then holds the weights that were kept, in eval mode.
 
     The state lies in `folder` under `name`, and the same call goes on from it. `seconds` sets the number of epochs to
-    what fits; `deadline` (time.monotonic) raises OutOfTime in a run that must be resumed.
+    what fits; `deadline` (time.monotonic) raises OutOfTime in a run that must be resumed, or, with `cut`, ends it with
+    what there is.
     """
     if stage.device.type == "cuda":
         torch.backends.cudnn.benchmark = True
@@ -60,7 +62,7 @@ def fit(
         _fit_to_budget(stage, seconds, folder / f"{name}.plan.json")
     loop = Loop(stage, folder / f"{name}.loop.pt", save_seconds)
     with progress(stage.steps, "steps", name) as bar:
-        loop.run(bar, deadline)
+        loop.run(bar, deadline, cut)
     stage.model.load_state_dict(loop.best)
     stage.model.eval()
     return loop
@@ -89,7 +91,7 @@ class Loop:
         """The averaged network, or the trained one where nothing is averaged."""
         return self.stage.model if self.average is None else self.average.module
 
-    def run(self, bar: Bar, deadline: float | None = None) -> None:
+    def run(self, bar: Bar, deadline: float | None = None, cut: bool = False) -> None:
         p, stage, total = self.progress, self.stage, self.stage.steps
         every = stage.config.eval_every * stage.steps_per_epoch
         if stage.score_start and p.step == 0:
@@ -106,16 +108,19 @@ class Loop:
                 loss = self._step(total)
                 bar.advance()
                 self.steps_per_second = (p.step - first) / max(1e-9, time.monotonic() - started)
-                if p.step % every == 0 or p.step == total:
+                late = deadline is not None and time.monotonic() > deadline and p.step < total
+                last = p.step == total or (late and cut)
+                if last or p.step % every == 0:
                     self._validate(loss, total)
                 now = time.monotonic()
                 p.seconds = before + now - started
-                late = deadline is not None and now > deadline and p.step < total
-                if late or now - saved > self.save_seconds or p.step == total:
+                if late or last or now - saved > self.save_seconds:
                     self.save()
                     saved = now
-                if late:
+                if late and not cut:
                     raise OutOfTime(f"stopped after step {p.step} of {total}")
+                if last:
+                    break
 
     def _step(self, total: int) -> Tensor:
         p, config = self.progress, self.stage.config
