@@ -21,13 +21,14 @@ def start_log(file: Path) -> Callable[[str], None]:
     return log.info
 
 
-def follow(work: Path, limit: float, pause: float = 5.0) -> None:
-    """Print what a detached run logs (WORK/train.txt) until it leaves WORK/ended, or so many seconds."""
-    end, log, seen = time.monotonic() + limit, work / "train.txt", 0
+def follow(work: Path, limit: float, pause: float = 5.0, seen: int = 0) -> int:
+    """Print what a detached run logs (WORK/train.txt) until it leaves WORK/ended, or so many seconds; from character
+    `seen` on, and returns the next."""
+    end, log = time.monotonic() + limit, work / "train.txt"
     while True:
         text = log.read_text() if log.is_file() else ""
         print(text[seen:], end="", flush=True)
         seen = len(text)
         if (work / "ended").is_file() or time.monotonic() > end:
-            return
+            return seen
         time.sleep(pause)

@@ -9,7 +9,7 @@ There, each folder in a call of its own, then everything in the background, and 
 calls in one go: a machine that is not asked for half a minute is given back with all that is on it.
 
     python3 benchmarks/h200_studies.py take carry/table-1                     and so on
-    python3 benchmarks/h200_transformers.py table vit-small=360 swin-tiny=rest --train 1150 --limit 1640
+    python3 benchmarks/h200_transformers.py table vit-small=360 swin-tiny=rest --train 1120 --limit 1600
     python3 benchmarks/h200_transformers.py watch --limit 560                 again until it says that all was brought
 
 NAME=SECONDS trains as many epochs as fit, NAME=rest in what is left of --train; a run that was stopped goes on with
@@ -49,6 +49,7 @@ Started: TypeAlias = "subprocess.Popen[bytes]"
 NAME = "transformers"
 MODELS = ("photo-128", "pocket", "pocket-imagenet")
 FEW = 20  # images of each class: what episodes need
+LOOK = 60.0  # seconds between two times that results are brought
 SPARE = 0.92  # of what is left of the time for training: a step takes a little longer than when it was measured
 
 
@@ -108,7 +109,7 @@ def decoded(place: Path, split: str, size: int, start: int, stop: int) -> Any:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train one network after the other."""
+    """Train one network after the other; what goes wrong with one leaves its time to the next."""
     end, status = time.monotonic() + args.train, 0
     import torch
 
@@ -116,18 +117,16 @@ def run(args: argparse.Namespace) -> int:
 
     log = start_log(args.work / "train.txt")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        train, val = load(args)
-        log(f"torch {torch.__version__} on {device}: {len(train)} images of {train.n_classes} classes, {len(val)}")
-        for item in args.what:
-            name, _, seconds = item.partition("=")
-            budget = SPARE * (end - time.monotonic()) if seconds == "rest" else float(seconds)
-            log(f"mini-{name}: {one(args, name, budget, (train, val), end, device)}")
-    except Exception as error:  # minutes are lent once: what is finished is brought home
-        from onesdaug.training.loop import OutOfTime
-
-        status = 3 if isinstance(error, OutOfTime) else 4
-        log(str(error) if status == 3 else traceback.format_exc())
+    data = load(args)
+    log(f"torch {torch.__version__} on {device}: {len(data[0])} images of {data[0].n_classes} classes, {len(data[1])}")
+    for item in args.what:
+        name, _, seconds = item.partition("=")
+        budget = SPARE * (end - time.monotonic()) if seconds == "rest" else float(seconds)
+        try:
+            log(f"mini-{name}: {one(args, name, budget, data, end, device)}")
+        except Exception:
+            status = 4
+            log(f"mini-{name}: {traceback.format_exc()}")
     log(f"trained: {status}")
     return status
 
@@ -139,7 +138,7 @@ def one(args: argparse.Namespace, name: str, seconds: float, data: tuple[Any, An
 
     place, out = (args.work / folder / f"mini-{name}" for folder in ("fewshot", f"{NAME}.done"))
     if not (place / "card.json").is_file():
-        config, how = plain_recipe(name), {"seconds": seconds, "deadline": end, "save_seconds": 300}
+        config, how = plain_recipe(name), {"seconds": seconds, "deadline": end, "cut": True, "save_seconds": 300}
         if args.smoke:
             few = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1}
             config, how = replace(config, **few), {}  # type: ignore[arg-type]
@@ -207,12 +206,13 @@ def start(*words: Any, script: str = "h200_transformers.py", log: Path | None = 
 
 
 def detached(args: argparse.Namespace) -> int:
-    """The same call in a session of its own, which says when it ends."""
+    """The same call in a session of its own, which says when it ends; by the code that was taken, for the checkout
+    is replaced whenever another call begins."""
     (args.work / "ended").unlink(missing_ok=True)
     with (args.work / "run.log").open("a") as log:
         quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": log, "stdin": subprocess.DEVNULL}
-        words = [sys.executable, __file__, *sys.argv[1:], "--here"]
-        subprocess.Popen(words, start_new_session=True, **quiet)
+        script = args.work / "repo" / "benchmarks" / Path(__file__).name
+        subprocess.Popen([sys.executable, str(script), *sys.argv[1:], "--here"], start_new_session=True, **quiet)
     return 0
 
 
@@ -226,16 +226,21 @@ def whole_table(args: argparse.Namespace) -> int:
 
 
 def watch(args: argparse.Namespace) -> None:
-    """What was logged since, until the end or the limit; what is finished goes to $OUT, results first."""
+    """What was logged since, until the end or the limit; results go to $OUT as they come, then finished networks."""
     from benchmarks.h200_log import follow
     from benchmarks.photo_carry import bring
 
-    out = Path(os.environ.get("OUT", args.work / "home"))
+    out, end = Path(os.environ.get("OUT", args.work / "home")), time.monotonic() + args.limit
     out.mkdir(parents=True, exist_ok=True)
-    follow(args.work, args.limit, 1 if args.smoke else 5)
-    if (args.work / "results").is_dir():
-        with tarfile.open(out / "results.tar.gz", "w:gz") as archive:
-            archive.add(args.work / "results", "results")
+    seen = 0
+    while True:
+        left = end - time.monotonic()
+        seen = follow(args.work, min(left, LOOK), 1 if args.smoke else 5, seen)
+        if (args.work / "results").is_dir():  # now: a call that runs into its limit brings what lies there
+            with tarfile.open(out / "results.tar.gz", "w:gz") as archive:
+                archive.add(args.work / "results", "results")
+        if (args.work / "ended").is_file() or left < LOOK:
+            break
     bring(args.work, out, "done", NAME)
     for log in sorted((*args.work.glob("table*"), args.work / "run.log")):
         print(f"--- {log.name}\n{log.read_text(errors='replace')[-500:] if log.is_file() else ''}")
@@ -247,7 +252,7 @@ def main() -> int:
     parser.add_argument("action", choices=["table", "run", "watch"])
     parser.add_argument("what", nargs="*", help="table, run: vit-small=SECONDS swin-tiny=rest")
     parser.add_argument("--work", type=Path, default=Path.home() / "onesdaug-work")
-    parser.add_argument("--train", type=float, default=1150.0, help="seconds for all training")
+    parser.add_argument("--train", type=float, default=1120.0, help="seconds for all training")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds of this call; table: of all of it")
     parser.add_argument("--models", nargs="+", default=list(MODELS), help="table: the generators")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # not in the background
