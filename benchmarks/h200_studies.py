@@ -72,6 +72,7 @@ def take(folder: Path, work: Path) -> None:
         said.unlink()
     for package in sorted((work / "repo" / "packages").glob("*/pyproject.toml")):
         register(package, work / "site")
+    (work / "taken" / folder.name).mkdir(parents=True, exist_ok=True)  # whole: a run in the background may wait for it
     print(sorted(path.name for path in work.iterdir()))
 
 

@@ -5,11 +5,13 @@ classes, made by photo_data.py):
 
     python benchmarks/h200_studies.py prepare table-3 --tiny FOLDER           fills carry/table-1 …, carry/lite2
 
-There, each folder in a call of its own, then everything in the background, and calls that look at it. All of these
-calls in one go: a machine that is not asked for half a minute is given back with all that is on it.
+There, each folder in a call of its own; all of these calls in one go: a machine that is not asked for half a minute is
+given back with all that is on it. What networks are trained from comes first, so that training, which lives on in the
+background, begins while the other folders are on their way (lite2 is the last one):
 
-    python3 benchmarks/h200_studies.py take carry/table-1                     and so on
-    python3 benchmarks/h200_transformers.py table vit-small=360 swin-tiny=rest --train 1120 --limit 1600
+    python3 benchmarks/h200_studies.py take carry/table-1                     and so on, to the last with training data
+    python3 benchmarks/h200_transformers.py table vit-small=360 swin-tiny=rest --train 1160 --limit 1640
+    python3 benchmarks/h200_studies.py take carry/table-6                     and so on
     python3 benchmarks/h200_transformers.py watch --limit 560                 again until it says that all was brought
 
 NAME=SECONDS trains as many epochs as fit, NAME=rest in what is left of --train; a run that was stopped goes on with
@@ -17,7 +19,8 @@ the same command on the same machine, and what is trained is not trained again. 
 compiled. Then all generators (--models) draw and are scored side by side, each into results/ under its own
 name. `watch` prints what was logged and brings it to $OUT: results, and the networks (half precision, files below
 16 MiB, as many as a call may bring), which belong in carry/transformers: from there `prepare table-3` carries them to
-the next machine. Test classes are not looked at in training. `--smoke`: a few pictures.
+the next machine. Test classes are not looked at in training. `profile swin-tiny`: where a step's time goes, for the
+seconds that are left at the end. `--smoke`: a few pictures.
 """
 
 from __future__ import annotations
@@ -42,6 +45,7 @@ from typing import Any, TypeAlias
 HERE = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(HERE)]
 
+from benchmarks.h200_carry import LITE2  # noqa: E402
 from benchmarks.h200_studies import taken  # noqa: E402
 
 Started: TypeAlias = "subprocess.Popen[bytes]"
@@ -49,6 +53,7 @@ Started: TypeAlias = "subprocess.Popen[bytes]"
 NAME = "transformers"
 MODELS = ("photo-128", "pocket", "pocket-imagenet")
 FEW = 20  # images of each class: what episodes need
+SMOKE: dict[str, Any] = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1}
 LOOK = 60.0  # seconds between two times that results are brought
 SPARE = 0.92  # of what is left of the time for training: a step takes a little longer than when it was measured
 
@@ -140,8 +145,7 @@ def one(args: argparse.Namespace, name: str, seconds: float, data: tuple[Any, An
     if not (place / "card.json").is_file():
         config, how = plain_recipe(name), {"seconds": seconds, "deadline": end, "cut": True, "save_seconds": 300}
         if args.smoke:
-            few = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1}
-            config, how = replace(config, **few), {}  # type: ignore[arg-type]
+            config, how = replace(config, **SMOKE), {}
         started = out.with_name(f"{out.name}.begun")
         pretrain(config, *data, started, data_name="miniimagenet", device=device, half=True, **how)
         started.rename(out)  # whole: `watch` may look at any time
@@ -152,6 +156,33 @@ def one(args: argparse.Namespace, name: str, seconds: float, data: tuple[Any, An
     return f"{scores} in {card['seconds']} s, {card['images_per_second']}/s, {card['arguments']['epochs']} epochs"
 
 
+def profile(args: argparse.Namespace) -> None:
+    """Where the time of a training step goes, kernel by kernel; while nothing else runs."""
+    import torch
+    from torch.profiler import ProfilerActivity
+
+    from onesdaug.fewshot.pretrain import Pretraining
+    from onesdaug.fewshot.recipes import plain_recipe
+
+    cuda, (train, val) = torch.cuda.is_available(), load(args)
+    device, clock = torch.device("cuda" if cuda else "cpu"), f"self_{'cuda' if cuda else 'cpu'}_time_total"
+    for name in args.what:
+        config = replace(plain_recipe(name), **(SMOKE if args.smoke else {}))
+        stage = Pretraining(config, train, val, device)
+        optimizer, steps = stage.optimizer(), 1 if args.smoke else 8
+        stage.train_mode()
+        for step in range(steps):  # kernels are chosen in the first
+            stage.train_step(optimizer, step)
+        activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if cuda else [])]
+        with torch.profiler.profile(activities=activities) as found:
+            for step in range(steps):
+                stage.train_step(optimizer, step)
+            if cuda:
+                torch.cuda.synchronize()
+        print(f"{name}: {steps} steps of {config.batch}")
+        print(found.key_averages().table(sort_by=clock, row_limit=40, max_name_column_width=60))
+
+
 def table(args: argparse.Namespace) -> int:
     """Train while what draws is compiled; then draw and score, a process for each generator and one for the rest."""
     from benchmarks.h200_log import start_log
@@ -159,9 +190,8 @@ def table(args: argparse.Namespace) -> int:
     end, log = time.monotonic() + args.limit, start_log(args.work / "table.txt")
     common = ["--work", str(args.work), *(["--smoke"] if args.smoke else [])]
     training = start("run", *args.what, "--train", args.train, *common)
-    plans = args.work / f"{NAME}.done"
-    while training.poll() is None and not (list(plans.glob("*.state/*.plan.json")) or list(plans.glob("*/card.json"))):
-        time.sleep(1)  # how fast it is, is measured alone
+    while training.poll() is None and not warm_may_begin(args):
+        time.sleep(1)
     warm = {} if args.smoke else studies(args, 200, ["compiled"], "warm", ["--per-class", str(FEW)])
     log(f"trained: {training.wait()}")
     for process in warm.values():
@@ -176,6 +206,13 @@ def table(args: argparse.Namespace) -> int:
         log(f"{name}: ended with {process.wait()}, {end - time.monotonic():.0f} s left")
         status = status or process.returncode
     return status
+
+
+def warm_may_begin(args: argparse.Namespace) -> bool:
+    """All that draws is there, and training knows how fast it is, which is measured alone."""
+    done = args.work / f"{NAME}.done"
+    measured = any(done.glob("*.state/*.plan.json")) or any(done.glob("*/card.json"))
+    return measured and (args.smoke or (args.work / "taken" / LITE2).is_dir())
 
 
 def studies(
@@ -249,10 +286,10 @@ def watch(args: argparse.Namespace) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("action", choices=["table", "run", "watch"])
-    parser.add_argument("what", nargs="*", help="table, run: vit-small=SECONDS swin-tiny=rest")
+    parser.add_argument("action", choices=["table", "run", "watch", "profile"])
+    parser.add_argument("what", nargs="*", help="table, run: vit-small=SECONDS swin-tiny=rest; profile: swin-tiny")
     parser.add_argument("--work", type=Path, default=Path.home() / "onesdaug-work")
-    parser.add_argument("--train", type=float, default=1120.0, help="seconds for all training")
+    parser.add_argument("--train", type=float, default=1160.0, help="seconds for all training")
     parser.add_argument("--limit", type=float, default=560.0, help="seconds of this call; table: of all of it")
     parser.add_argument("--models", nargs="+", default=list(MODELS), help="table: the generators")
     parser.add_argument("--here", action="store_true", help=argparse.SUPPRESS)  # not in the background
@@ -261,7 +298,8 @@ def main() -> int:
     if not taken(args.work):
         return 2
     on_path(args.work)
-    actions: dict[str, Any] = {"table": whole_table if args.here else detached, "run": run, "watch": watch}
+    actions: dict[str, Any] = {"run": run, "watch": watch, "profile": profile}
+    actions["table"] = whole_table if args.here else detached
     return actions[args.action](args) or 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.h200_transformers import warm_may_begin
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.encoders.load import load_encoder
 from tests.benchmarks.drivers import whole_walk
@@ -46,6 +48,18 @@ def test_a_fresh_machine_says_at_once_that_nothing_was_taken(tmp_path: Path, scr
     done = subprocess.run([*line, "--limit", "560"], capture_output=True, text=True, timeout=60)
     assert done.returncode == 2 and "nothing was taken on this machine" in done.stderr
     assert not list((tmp_path / "work").glob("*"))  # nothing was begun
+
+
+def test_compiling_waits_until_training_was_timed_and_what_draws_has_come(tmp_path: Path) -> None:
+    args = argparse.Namespace(work=tmp_path, smoke=False)
+    assert not warm_may_begin(args)
+    (tmp_path / "transformers.done" / "mini-x.begun.state").mkdir(parents=True)
+    (tmp_path / "transformers.done" / "mini-x.begun.state" / "pretrain.plan.json").write_text("{}")
+    assert not warm_may_begin(args)
+    folder = tmp_path / "carry" / "lite2"
+    folder.mkdir(parents=True)
+    call("take", folder, "--work", tmp_path, script=SCRIPT.with_name("h200_studies.py"))
+    assert warm_may_begin(args)
 
 
 @whole_walk
@@ -83,3 +97,4 @@ def test_networks_are_trained_used_and_brought_home(tmp_path: Path, monkeypatch:
     assert load_encoder(folder).embed(torch.rand(2, 3, 84, 84)).shape == (2, 768)
     call("run", "swin-tiny=5", *common)  # done: not trained again
     assert "mini-swin-tiny" in (tmp_path / "work" / "train.txt").read_text().splitlines()[-2]
+    assert "swin-tiny: 1 steps of 8" in call("profile", "swin-tiny", *common)
