@@ -35,6 +35,7 @@ import tarfile
 import time
 import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -113,7 +114,7 @@ def on_path(work: Path) -> None:
         os.environ.setdefault("ONESDAUG_COMMIT", (work / "commit.txt").read_text())
     for name in ("data", "fewshot", "banks", "results"):
         (work / name).mkdir(exist_ok=True)
-        if not Path(name).exists():
+        with suppress(FileExistsError):  # there already, or made just now by a run beside this one
             Path(name).symlink_to(work / name)
 
 

@@ -83,21 +83,19 @@ def decode_once(work: Path, place: Path, split: str, cache: Path) -> None:
     """Leave decoded pictures where `load_members` looks for them: over small files its threads wait for each other."""
     import numpy as np
 
-    from onesdaug.common.files import whole_file
+    from onesdaug.data.decode import cache_file, keep
     from onesdaug.data.registry import BENCHMARKS
     from onesdaug.data.sources import fingerprint
 
     members, size = members_of(place, split), BENCHMARKS["miniimagenet"].size
-    stored = cache / f"{fingerprint(members)}-{size}.npy"
+    stored = cache_file(cache, fingerprint(members), size)
     if stored.is_file():
         return
     workers = os.cpu_count() or 1
     bounds = [len(members) * part // workers for part in range(workers + 1)]
     with ProcessPoolExecutor(workers, get_context("spawn"), on_path, (work,)) as pool:
         parts = [pool.submit(decoded, place, split, size, *ends) for ends in pairwise(bounds)]
-        images = np.concatenate([part.result() for part in parts])
-    with whole_file(stored) as temporary, temporary.open("wb") as handle:
-        np.save(handle, images)
+        keep(np.concatenate([part.result() for part in parts]), stored)
 
 
 def members_of(place: Path, split: str) -> list[Any]:
@@ -113,6 +111,17 @@ def decoded(place: Path, split: str, size: int, start: int, stop: int) -> Any:
     return decode(members_of(place, split)[start:stop], size, workers=1).images
 
 
+def network(text: str) -> tuple[str, float | None]:
+    """NAME=SECONDS, or NAME=rest; a name alone is the same."""
+    from onesdaug.fewshot.recipes import TRANSFORMERS
+
+    name, _, seconds = text.partition("=")
+    rest = seconds in ("", "rest")
+    if name not in TRANSFORMERS or not (rest or seconds.isdecimal()):
+        raise ValueError(f"{text}: want NAME=SECONDS or NAME=rest, NAME one of {', '.join(TRANSFORMERS)}")
+    return name, None if rest else float(seconds)
+
+
 def run(args: argparse.Namespace) -> int:
     """Train one network after the other; what goes wrong with one leaves its time to the next."""
     end, status = time.monotonic() + args.train, 0
@@ -124,9 +133,8 @@ def run(args: argparse.Namespace) -> int:
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     data = load(args)
     log(f"torch {torch.__version__} on {device}: {len(data[0])} images of {data[0].n_classes} classes, {len(data[1])}")
-    for item in args.what:
-        name, _, seconds = item.partition("=")
-        budget = SPARE * (end - time.monotonic()) if seconds == "rest" else float(seconds)
+    for name, seconds in map(network, args.what):
+        budget = SPARE * (end - time.monotonic()) if seconds is None else seconds
         try:
             log(f"mini-{name}: {one(args, name, budget, data, end, device)}")
         except Exception:
@@ -166,7 +174,7 @@ def profile(args: argparse.Namespace) -> None:
 
     cuda, (train, val) = torch.cuda.is_available(), load(args)
     device, clock = torch.device("cuda" if cuda else "cpu"), f"self_{'cuda' if cuda else 'cpu'}_time_total"
-    for name in args.what:
+    for name, _ in map(network, args.what):
         config = replace(plain_recipe(name), **(SMOKE if args.smoke else {}))
         stage = Pretraining(config, train, val, device)
         optimizer, steps = stage.optimizer(), 1 if args.smoke else 8
@@ -193,13 +201,14 @@ def table(args: argparse.Namespace) -> int:
     while training.poll() is None and not warm_may_begin(args):
         time.sleep(1)
     warm = {} if args.smoke else studies(args, 200, ["compiled"], "warm", ["--per-class", str(FEW)])
-    log(f"trained: {training.wait()}")
+    status = training.wait()
+    log(f"trained: {status}")
     for process in warm.values():
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGTERM)
+            process.wait()  # what draws next writes to the same places
     few = ["--per-class", str(FEW)] if args.smoke else []
     left = max(10, int(end - time.monotonic()))
-    status = 0
     drawing = studies(args, left, ["compiled", "score"], "table", few)
     drawing["plain"] = start_studies(args, left, ["plain"], "table-plain", few)
     for name, process in drawing.items():
@@ -298,6 +307,10 @@ def main() -> int:
     if not taken(args.work):
         return 2
     on_path(args.work)
+    try:
+        list(map(network, args.what))  # now: nobody waits for what runs in the background
+    except ValueError as error:
+        parser.error(str(error))
     actions: dict[str, Any] = {"run": run, "watch": watch, "profile": profile}
     actions["table"] = whole_table if args.here else detached
     return actions[args.action](args) or 0

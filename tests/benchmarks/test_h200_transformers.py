@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.h200_studies import on_path
 from benchmarks.h200_transformers import warm_may_begin
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.encoders.load import load_encoder
@@ -60,6 +61,34 @@ def test_compiling_waits_until_training_was_timed_and_what_draws_has_come(tmp_pa
     folder.mkdir(parents=True)
     call("take", folder, "--work", tmp_path, script=SCRIPT.with_name("h200_studies.py"))
     assert warm_may_begin(args)
+
+
+def test_runs_that_begin_side_by_side_do_not_trip_over_each_others_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "repo").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    link = Path.symlink_to
+
+    def second(self: Path, target: Path) -> None:
+        link(self, target)  # by another process, between our looking and our linking
+        link(self, target)
+
+    monkeypatch.setattr(Path, "symlink_to", second)
+    on_path(tmp_path)
+    assert (tmp_path / "repo" / "banks").resolve() == tmp_path / "banks"
+
+
+@pytest.mark.parametrize("word", ["vit-smal=5", "swin-tiny=rset", "swin-tiny=-5", "=5"])
+def test_a_misspelt_network_is_refused_before_anything_begins(tmp_path: Path, word: str) -> None:
+    work = tmp_path / "work"
+    (work / "repo").mkdir(parents=True)
+    (work / "repo" / "src").symlink_to(SCRIPT.parents[1] / "src")
+    command = [sys.executable, SCRIPT, "table", "vit-small=5", word, "--work", work]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and f"{word}: want NAME=SECONDS or NAME=rest, NAME one of vit-small" in done.stderr
+    assert not (work / "run.log").exists()
 
 
 @whole_walk

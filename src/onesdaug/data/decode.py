@@ -120,13 +120,22 @@ def load_members(
     if cache is None:
         return decode(members, size, workers)
     mark = fingerprint(members)
-    stored = cache / f"{mark}-{size}.npy"
+    stored = cache_file(cache, mark, size)
     if stored.is_file():
         return _dataset(_cached(stored, (len(members), size, size, 3)), members, mark)
     made = decode(members, size, workers)
-    with whole_file(stored) as temporary, temporary.open("wb") as handle:
-        np.save(handle, made.images)
+    keep(made.images, stored)
     return made
+
+
+def cache_file(cache: Path, mark: str, size: int) -> Path:
+    """Where the decoded images of exactly these files lie."""
+    return cache / f"{mark}-{size}.npy"
+
+
+def keep(images: NDArray[np.uint8], stored: Path) -> None:
+    with whole_file(stored) as temporary, temporary.open("wb") as handle:
+        np.save(handle, images)
 
 
 def _cached(stored: Path, shape: tuple[int, ...]) -> NDArray[np.uint8]:
