@@ -2,14 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from onesdaug.common.files import HIDDEN, check_plain_file, sha256_of, whole_file, whole_folder, write_text
-from onesdaug.errors import DataError
+from onesdaug.common import files
+from onesdaug.common.files import (
+    HIDDEN,
+    LOCK,
+    check_plain_file,
+    locked,
+    sha256_of,
+    whole_file,
+    whole_folder,
+    write_text,
+)
+from onesdaug.errors import ConfigError, DataError
 
 
 def names(folder: Path) -> list[str]:
@@ -51,6 +65,38 @@ def test_a_pipe_stays_a_pipe(tmp_path: Path) -> None:
     write_text(pipe, "told")
     assert os.read(reader, 10) == b"told" and pipe.is_fifo()
     os.close(reader)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing to lock with")
+def test_who_waits_for_a_folder_that_goes_holds_the_one_that_comes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, waits = tmp_path / "parts", threading.Event()
+    monkeypatch.setattr(files.log, "info", lambda _: waits.set())
+
+    def second() -> list[str]:
+        with locked(out, wait=True), pytest.raises(ConfigError, match="another onesdaug job"), locked(out):
+            pass
+        return names(out)
+
+    with ThreadPoolExecutor(1) as pool:
+        with locked(out, wait=True):
+            (out / "part").touch()
+            run = pool.submit(second)
+            assert waits.wait(30)
+            shutil.rmtree(out)
+        assert run.result(30) == [LOCK]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nothing to lock with")
+@pytest.mark.parametrize("wait", [False, True])
+def test_a_file_system_without_locks_goes_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wait: bool) -> None:
+    def flock(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", flock)
+    with locked(tmp_path / "out", wait):
+        assert names(tmp_path / "out") == [LOCK]
 
 
 def test_a_folder_replaces_another_as_a_whole(tmp_path: Path) -> None:

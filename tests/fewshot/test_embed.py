@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,11 @@ from numpy.typing import NDArray
 from PIL import Image
 from torch import Tensor
 
+from onesdaug.common import files
 from onesdaug.data import decode
 from onesdaug.data.dataset import Dataset
 from onesdaug.errors import ConfigError, DataError
-from onesdaug.fewshot.embed import embed
+from onesdaug.fewshot.embed import embed, embed_all
 from onesdaug.fewshot.views import as_batch, resolve_views
 from tests.conftest import Told
 
@@ -78,21 +81,29 @@ def test_a_killed_run_goes_on(dataset: Dataset, tmp_path: Path, told: Told) -> N
     assert torch.equal(bank.features, whole.features)
 
 
-def test_two_runs_that_make_the_same_bank_do_not_break_each_other(dataset: Dataset, tmp_path: Path) -> None:
-    output = tmp_path / "b.safetensors"
+def test_two_runs_that_make_the_same_banks_do_not_break_each_other(
+    dataset: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs, waits = [tmp_path / "a.safetensors", tmp_path / "b.safetensors"], threading.Event()
+    late, runs = [MeanColour(), MeanColour()], list[Future[Any]]()
+    monkeypatch.setattr(files.log, "info", lambda _: waits.set())
 
-    class Overtaken(MeanColour):
-        """Before its last picture another run makes the whole bank, and takes the parts away."""
+    class Followed(MeanColour):
+        """At its first picture another run begins with the same, in another order, and has to wait."""
 
         def embed(self, images: Tensor) -> Tensor:
-            if self.seen >= 18 and not output.exists():
-                embed(dataset, MeanColour(), output, Darker(), 2, chunk=4)
+            if not self.seen:
+                wanted = dict(zip(outputs[::-1], late, strict=True))
+                runs.append(pool.submit(embed_all, dataset, wanted, Darker(), 2, chunk=4))
+                assert waits.wait(30)
             return super().embed(images)
 
-    bank = embed(dataset, Overtaken(), output, Darker(), 2, chunk=4)
-    whole = embed(dataset, MeanColour(), tmp_path / "whole.safetensors", Darker(), 2, chunk=4)
-    assert torch.equal(bank.features, whole.features)
-    assert sorted(path.name for path in tmp_path.iterdir() if path.is_file()) == ["b.safetensors", "whole.safetensors"]
+    with ThreadPoolExecutor(1) as pool:
+        banks = embed_all(dataset, dict(zip(outputs, [Followed(), MeanColour()], strict=True)), Darker(), 2, chunk=4)
+    assert runs[0].result().keys() == banks.keys() and [encoder.seen for encoder in late] == [0, 0]
+    whole = embed(dataset, MeanColour(), tmp_path / "c.safetensors", Darker(), 2, chunk=4)
+    assert all(torch.equal(bank.features, whole.features) for bank in banks.values())
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{name}.safetensors" for name in "abc"]
 
 
 def test_a_finished_bank_is_not_made_again_but_another_setting_is(dataset: Dataset, tmp_path: Path) -> None:

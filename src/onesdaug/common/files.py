@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import re
@@ -12,7 +13,9 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
+from onesdaug.common.progress import log
 from onesdaug.errors import ConfigError, DataError
 
 HIDDEN = ".onesdaug-"  # prefix of everything of ours that is no result
@@ -108,27 +111,47 @@ def check_writable(out: Path) -> None:
 
 
 @contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Hold OUT for this job. The kernel lets go of the lock when the process ends, however it ends."""
-    check_plain_file(out / LOCK)
+def locked(out: Path, wait: bool = False) -> Iterator[None]:
+    """Hold OUT for this job; another is refused or, to `wait`, let in when OUT is free or gone.
+
+    The kernel lets go of the lock when the process ends, however it ends.
+    """
+    while True:
+        check_plain_file(out / LOCK)
+        try:
+            out.mkdir(parents=True, exist_ok=True)
+            file = (out / LOCK).open("a")
+        except OSError as error:
+            if wait and isinstance(error, FileNotFoundError):  # taken away just now by who held it
+                continue
+            raise ConfigError(f"cannot write to the output folder {out}: {error.strerror or error}") from error
+        with file:
+            if not _lock(file):
+                if not wait:
+                    raise ConfigError(
+                        f"another onesdaug job is writing to {out}; wait for it to end, or give another output folder"
+                    )
+                log.info(f"waiting for another run, which writes to {out}")
+                _lock(file, wait=True)
+            if os.fstat(file.fileno()).st_nlink:  # else OUT has gone while we waited: what is there now is another
+                yield
+                return
+
+
+def _lock(file: IO[str], wait: bool = False) -> bool:
+    """Whether nobody else holds it."""
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        file = (out / LOCK).open("a")
+        import fcntl
+    except ImportError:  # not a POSIX system: nothing to lock with
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
     except OSError as error:
-        raise ConfigError(f"cannot write to the output folder {out}: {error.strerror or error}") from error
-    with file:
-        try:
-            import fcntl
-        except ImportError:  # not a POSIX system: nothing to lock with
-            yield
-            return
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise ConfigError(
-                f"another onesdaug job is writing to {out}; wait for it to end, or give another output folder"
-            ) from None
-        yield
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):  # those of a file system without locks
+            raise
+    return True
 
 
 @contextmanager

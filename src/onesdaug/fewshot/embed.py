@@ -12,7 +12,7 @@ import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -26,14 +26,14 @@ from PIL import Image
 from safetensors.torch import save_file
 from torch import Tensor
 
-from onesdaug.common.files import whole_file
+from onesdaug.common.files import locked, whole_file
 from onesdaug.common.progress import progress
 from onesdaug.common.reading import read_tensors
 from onesdaug.data.dataset import Dataset
 from onesdaug.data.decode import originals, sizes
 from onesdaug.data.pixels import image_bytes
 from onesdaug.encoders.base import Encoder
-from onesdaug.errors import ConfigError, DataError, OnesdaugError
+from onesdaug.errors import ConfigError, OnesdaugError
 from onesdaug.fewshot.bank import ORACLE, SCHEMA, BankInfo, FeatureBank, to_dtype
 from onesdaug.fewshot.views import Views, as_batch
 
@@ -86,19 +86,29 @@ def embed_all(
             commit=commit,
         )
         jobs.append(_Job(encoder, output, info, dtype, whole, (known or {}).get(output)))
-    if missing := [job for job in jobs if not job.finished()]:
-        pixels = [width * height for width, height in own] if any_whole else [0] * len(dataset)
-        with progress(len(dataset), "images", "embedding", parts=k) as bar:
-            slices = _slices(pixels, min(chunk, WHOLE_CHUNK) if any_whole else chunk)
-            todo = [(chunk, files) for rows in slices for chunk, files in [_begun(dataset, rows, missing)] if files]
-            bar.advance(0, skipped=len(dataset) - sum(len(chunk) for chunk, _ in todo))
-            for made, files, features in _embedded(todo, missing, maker, k, seed):
-                for number, file in files.items():
-                    missing[number].store(file, features[number], made.ids)
-                bar.advance(len(made))
+    pixels = [width * height for width, height in own] if any_whole else [0] * len(dataset)
+    slices = _slices(pixels, min(chunk, WHOLE_CHUNK) if any_whole else chunk)
+    missing = [job for job in jobs if not job.finished()]
+    with ExitStack() as held:
+        for job in sorted(missing, key=lambda job: job.output):  # an order for all runs, or two would wait for ever
+            held.enter_context(job.held())
+        if missing := [job for job in missing if not job.finished()]:  # while we waited, another run may have
+            _make(dataset, slices, missing, maker, k, seed)
+    return {job.output: FeatureBank.load(job.output) for job in jobs}
+
+
+def _make(
+    dataset: Dataset, slices: Iterable[slice], missing: Sequence[_Job], maker: Views | None, k: int, seed: int
+) -> None:
+    with progress(len(dataset), "images", "embedding", parts=k) as bar:
+        todo = [(chunk, files) for rows in slices for chunk, files in [_begun(dataset, rows, missing)] if files]
+        bar.advance(0, skipped=len(dataset) - sum(len(chunk) for chunk, _ in todo))
+        for made, files, features in _embedded(todo, missing, maker, k, seed):
+            for number, file in files.items():
+                missing[number].store(file, features[number], made.ids)
+            bar.advance(len(made))
     for job in missing:
         job.join(torch.as_tensor(dataset.labels))
-    return {job.output: FeatureBank.load(job.output) for job in jobs}
 
 
 def _slices(pixels: Sequence[int], most: int) -> Iterator[slice]:
@@ -276,15 +286,16 @@ class _Job:
             save_file({"features": to_dtype(features, self.dtype, ids)}, temporary)
 
     def join(self, labels: Tensor) -> None:
-        """One bank of all parts; another run that made the same may have been faster, and has taken them away."""
-        try:
-            features = torch.cat([read_tensors(file, "delete it and run again")["features"] for file in self.files])
-        except DataError:
-            if self.finished():
-                return
-            raise
+        """One bank of all parts."""
+        features = torch.cat([read_tensors(file, "delete it and run again")["features"] for file in self.files])
         FeatureBank(features, labels, self.info).save(self.output)
-        shutil.rmtree(self.parts, ignore_errors=True)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Make it alone: another run that wants the same bank waits, and finds it. Its parts go at the end."""
+        with locked(self.parts, wait=True):
+            yield
+            shutil.rmtree(self.parts, ignore_errors=True)
 
 
 @torch.inference_mode()
