@@ -239,7 +239,8 @@ def start_studies(
     args: argparse.Namespace, limit: int, jobs: Sequence[str], name: str, more: Sequence[str]
 ) -> Started:
     words = [*jobs, "--studies", NAME, "--limit", limit, "--work", args.work, *more]
-    environment = os.environ | {"OUT": str(args.work / "out" / name), "OMP_NUM_THREADS": "4"}
+    threads = max(1, (os.cpu_count() or 1) // (len(args.models) + 1))  # side by side: what waits, spins
+    environment = os.environ | {"OUT": str(args.work / "out" / name), "OMP_NUM_THREADS": str(threads)}
     return start("run", *words, script="h200_studies.py", log=args.work / f"{name}.log", env=environment)
 
 
@@ -288,7 +289,7 @@ def watch(args: argparse.Namespace) -> None:
                 archive.add(args.work / "results", "results")
         if (args.work / "ended").is_file() or left < LOOK:
             break
-    bring(args.work, out, "done", NAME)
+    bring(args.work, out, "done", NAME, beside=len(list(out.glob("results.*"))))
     for log in sorted((*args.work.glob("table*"), args.work / "run.log")):
         print(f"--- {log.name}\n{log.read_text(errors='replace')[-500:] if log.is_file() else ''}")
     print("ended" if (args.work / "ended").is_file() else "still running")

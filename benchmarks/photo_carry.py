@@ -167,8 +167,9 @@ def _held_out(shards: Sequence[Path], target: Path) -> None:
                         out.writestr(name, archive.read(name))
 
 
-def bring(work: Path, out: Path, what: str, name: str = "photo") -> None:
-    """As much as one call may bring of what changed since the last: the log, stages, the newest pictures.
+def bring(work: Path, out: Path, what: str, name: str = "photo", beside: int = 0) -> None:
+    """As much as one call may bring of what changed since the last, `beside` so many files: the log, stages, the
+    newest pictures.
 
     A stage's card comes with its last weights, so that half a stage is not taken for a whole one.
     """
@@ -179,7 +180,7 @@ def bring(work: Path, out: Path, what: str, name: str = "photo") -> None:
     taken, room = 0, LARGEST
     if (work / "train.txt").is_file():
         shutil.copyfile(work / "train.txt", out / "train.txt")
-    for path in new[: FILES - 1]:
+    for path in new[: FILES - 1 - beside]:
         room -= path.stat().st_size
         if room < 0:
             break

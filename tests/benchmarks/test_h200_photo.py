@@ -162,6 +162,10 @@ def test_few_files_a_call_are_brought_home(
     assert capsys.readouterr().out.splitlines() == [
         "10 files are left to bring: watch again", "3 files are left to bring: watch again", *["all was brought"] * 2
     ]  # fmt: skip
+    (work / "brought.json").unlink()
+    (out / "beside").mkdir()
+    bring(work, out / "beside", "state", beside=FILES - 3)  # the caller's own, the log, and what has room
+    assert len([path for path in (out / "beside").rglob("*") if path.is_file()]) == 3
 
 
 @pytest.mark.parametrize("action", ["run", "watch"])
