@@ -239,7 +239,7 @@ def start_studies(
     args: argparse.Namespace, limit: int, jobs: Sequence[str], name: str, more: Sequence[str]
 ) -> Started:
     words = [*jobs, "--studies", NAME, "--limit", limit, "--work", args.work, *more]
-    threads = max(1, (os.cpu_count() or 1) // (len(args.models) + 1))  # side by side: what waits, spins
+    threads = max(1, (os.cpu_count() or 1) // (len(args.models) + 1))  # more than there are cores would spin
     environment = os.environ | {"OUT": str(args.work / "out" / name), "OMP_NUM_THREADS": str(threads)}
     return start("run", *words, script="h200_studies.py", log=args.work / f"{name}.log", env=environment)
 
