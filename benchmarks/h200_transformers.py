@@ -10,17 +10,18 @@ given back with all that is on it. What networks are trained from comes first, s
 background, begins while the other folders are on their way (lite2 is the last one):
 
     python3 benchmarks/h200_studies.py take carry/table-1                     and so on, to the last with training data
-    python3 benchmarks/h200_transformers.py table vit-small=280 swin-tiny=rest --train 1060 --limit 1640
+    python3 benchmarks/h200_transformers.py table vit-small=430 swin-tiny=rest --train 1060 --limit 1640
     python3 benchmarks/h200_studies.py take carry/table-6                     and so on
     python3 benchmarks/h200_transformers.py watch --limit 560                 again until it says that all was brought
 
-NAME=SECONDS trains as many epochs as fit, NAME=rest in what is left of --train (ViT-Small gained nothing in the last
-fifth of its 34 epochs: Swin-Tiny has more use for the time); a run that was stopped goes on with the same command on
-the same machine, and what is trained is not trained again. Meanwhile everything that draws is compiled. Then all
+NAME=SECONDS trains as many epochs as fit, NAME=rest in what is left of --train (21 epochs in 280 s were too few for
+ViT-Small, and in the last fifth of 34 it gained nothing); a run that was stopped goes on with the same command on the
+same machine, and what is trained is not trained again. Meanwhile everything that draws is compiled. Then all
 generators (--models) draw and are scored side by side, each into results/ under its own name. `watch` prints what was
 logged and brings it to $OUT: results, and the networks (half precision, files below 16 MiB, as many as a call may
-bring), which belong in carry/transformers: from there `prepare table-3` carries them to the next machine. Test classes
-are not looked at in training. `profile swin-tiny`: where a step's time goes, for the seconds that are left at the end.
+bring), which belong in carry/transformers: from there `prepare table-3` carries them to the next machine, where only
+what is named is trained. Test classes are not looked at in training. `profile swin-tiny`: where a step's time goes,
+for the seconds that are left at the end.
 `--smoke`: a few pictures.
 """
 
@@ -55,6 +56,7 @@ NAME = "transformers"
 MODELS = ("photo-128", "pocket", "pocket-imagenet")
 FEW = 20  # images of each class: what episodes need
 SMOKE: dict[str, Any] = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1}
+BEHIND = ("nice", "-n", "19")
 LOOK = 60.0  # seconds between two times that results are brought
 SPARE = 0.92  # of what is left of the time for training: a step takes a little longer than when it was measured
 
@@ -201,7 +203,8 @@ def table(args: argparse.Namespace) -> int:
     training = start("run", *args.what, "--train", args.train, *common)
     while training.poll() is None and not warm_may_begin(args):
         time.sleep(1)
-    warm = {} if args.smoke else studies(args, 200, ["compiled"], "warm", ["--per-class", str(FEW)])
+    # behind training, whose steps wait for the one core that launches them: beside it ViT-Small took 329 s for 280
+    warm = {} if args.smoke else studies(args, 200, ["compiled"], "warm", ["--per-class", str(FEW)], BEHIND)
     status = training.wait()
     log(f"trained: {status}")
     for process in warm.values():
@@ -226,27 +229,40 @@ def warm_may_begin(args: argparse.Namespace) -> bool:
 
 
 def studies(
-    args: argparse.Namespace, limit: int, jobs: Sequence[str], tag: str, more: Sequence[str]
+    args: argparse.Namespace,
+    limit: int,
+    jobs: Sequence[str],
+    tag: str,
+    more: Sequence[str],
+    before: Sequence[str] = (),
 ) -> dict[str, Started]:
     """These jobs by every generator, side by side."""
     return {
-        model: start_studies(args, limit, jobs, f"{tag}-{model}", [*more, "--models", model, "--tag", model])
+        model: start_studies(args, limit, jobs, f"{tag}-{model}", [*more, "--models", model, "--tag", model], before)
         for model in args.models
     }
 
 
 def start_studies(
-    args: argparse.Namespace, limit: int, jobs: Sequence[str], name: str, more: Sequence[str]
+    args: argparse.Namespace,
+    limit: int,
+    jobs: Sequence[str],
+    name: str,
+    more: Sequence[str],
+    before: Sequence[str] = (),
 ) -> Started:
     words = [*jobs, "--studies", NAME, "--limit", limit, "--work", args.work, *more]
     threads = max(1, (os.cpu_count() or 1) // (len(args.models) + 1))  # more than there are cores would spin
     environment = os.environ | {"OUT": str(args.work / "out" / name), "OMP_NUM_THREADS": str(threads)}
-    return start("run", *words, script="h200_studies.py", log=args.work / f"{name}.log", env=environment)
+    log = args.work / f"{name}.log"
+    return start("run", *words, script="h200_studies.py", before=before, log=log, env=environment)
 
 
-def start(*words: Any, script: str = "h200_transformers.py", log: Path | None = None, **how: Any) -> Started:
+def start(
+    *words: Any, script: str = "h200_transformers.py", before: Sequence[str] = (), log: Path | None = None, **how: Any
+) -> Started:
     """A script beside this one, in a process group of its own."""
-    line = [sys.executable, str(HERE / "benchmarks" / script), *map(str, words)]
+    line = [*before, sys.executable, str(HERE / "benchmarks" / script), *map(str, words)]
     if log is None:
         return subprocess.Popen(line, start_new_session=True, **how)
     with log.open("a") as said:
