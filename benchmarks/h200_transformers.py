@@ -12,7 +12,7 @@ background, begins while the other folders are on their way (lite2 is the last o
     python3 benchmarks/h200_studies.py take carry/table-1                     and so on, to the last with training data
     python3 benchmarks/h200_transformers.py table vit-small=430 swin-tiny=rest --train 1060 --limit 1640
     python3 benchmarks/h200_studies.py take carry/table-6                     and so on
-    python3 benchmarks/h200_transformers.py watch --limit 560                 again until it says that all was brought
+    python3 benchmarks/h200_transformers.py watch --limit 560                 again until all was brought and it ended
 
 NAME=SECONDS trains as many epochs as fit, NAME=rest in what is left of --train (21 epochs in 280 s were too few for
 ViT-Small, and in the last fifth of 34 it gained nothing); a run that was stopped goes on with the same command on the
@@ -36,7 +36,7 @@ import sys
 import tarfile
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
@@ -56,7 +56,6 @@ NAME = "transformers"
 MODELS = ("photo-128", "pocket", "pocket-imagenet")
 FEW = 20  # images of each class: what episodes need
 SMOKE: dict[str, Any] = {"epochs": 1, "batch": 8, "num_eval_episodes": 10, "eval_query": 3, "eval_every": 1}
-BEHIND = ("nice", "-n", "19")
 LOOK = 60.0  # seconds between two times that results are brought
 SPARE = 0.92  # of what is left of the time for training: a step takes a little longer than when it was measured
 
@@ -203,8 +202,8 @@ def table(args: argparse.Namespace) -> int:
     training = start("run", *args.what, "--train", args.train, *common)
     while training.poll() is None and not warm_may_begin(args):
         time.sleep(1)
-    # behind training, whose steps wait for the one core that launches them: beside it ViT-Small took 329 s for 280
-    warm = {} if args.smoke else studies(args, 200, ["compiled"], "warm", ["--per-class", str(FEW)], BEHIND)
+    warm = {} if args.smoke else studies(args, 200, ["compiled"], "warm", ["--per-class", str(FEW)])
+    put_behind(warm.values())
     status = training.wait()
     log(f"trained: {status}")
     for process in warm.values():
@@ -229,40 +228,33 @@ def warm_may_begin(args: argparse.Namespace) -> bool:
 
 
 def studies(
-    args: argparse.Namespace,
-    limit: int,
-    jobs: Sequence[str],
-    tag: str,
-    more: Sequence[str],
-    before: Sequence[str] = (),
+    args: argparse.Namespace, limit: int, jobs: Sequence[str], tag: str, more: Sequence[str]
 ) -> dict[str, Started]:
     """These jobs by every generator, side by side."""
     return {
-        model: start_studies(args, limit, jobs, f"{tag}-{model}", [*more, "--models", model, "--tag", model], before)
+        model: start_studies(args, limit, jobs, f"{tag}-{model}", [*more, "--models", model, "--tag", model])
         for model in args.models
     }
 
 
+def put_behind(processes: Iterable[Started]) -> None:
+    """Let training go first: its steps wait for the one core that launches them (ViT-Small took 329 s for 280)."""
+    for process in processes:
+        os.setpriority(os.PRIO_PGRP, process.pid, 19)
+
+
 def start_studies(
-    args: argparse.Namespace,
-    limit: int,
-    jobs: Sequence[str],
-    name: str,
-    more: Sequence[str],
-    before: Sequence[str] = (),
+    args: argparse.Namespace, limit: int, jobs: Sequence[str], name: str, more: Sequence[str]
 ) -> Started:
     words = [*jobs, "--studies", NAME, "--limit", limit, "--work", args.work, *more]
     threads = max(1, (os.cpu_count() or 1) // (len(args.models) + 1))  # more than there are cores would spin
     environment = os.environ | {"OUT": str(args.work / "out" / name), "OMP_NUM_THREADS": str(threads)}
-    log = args.work / f"{name}.log"
-    return start("run", *words, script="h200_studies.py", before=before, log=log, env=environment)
+    return start("run", *words, script="h200_studies.py", log=args.work / f"{name}.log", env=environment)
 
 
-def start(
-    *words: Any, script: str = "h200_transformers.py", before: Sequence[str] = (), log: Path | None = None, **how: Any
-) -> Started:
+def start(*words: Any, script: str = "h200_transformers.py", log: Path | None = None, **how: Any) -> Started:
     """A script beside this one, in a process group of its own."""
-    line = [*before, sys.executable, str(HERE / "benchmarks" / script), *map(str, words)]
+    line = [sys.executable, str(HERE / "benchmarks" / script), *map(str, words)]
     if log is None:
         return subprocess.Popen(line, start_new_session=True, **how)
     with log.open("a") as said:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import tarfile
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from benchmarks.h200_studies import on_path
-from benchmarks.h200_transformers import warm_may_begin
+from benchmarks.h200_transformers import put_behind, warm_may_begin
 from onesdaug.encoders.checkpoint import load_checkpoint
 from onesdaug.encoders.load import load_encoder
 from tests.benchmarks.drivers import whole_walk
@@ -61,6 +62,14 @@ def test_compiling_waits_until_training_was_timed_and_what_draws_has_come(tmp_pa
     folder.mkdir(parents=True)
     call("take", folder, "--work", tmp_path, script=SCRIPT.with_name("h200_studies.py"))
     assert warm_may_begin(args)
+
+
+def test_training_goes_before_what_is_compiled_beside_it() -> None:
+    with subprocess.Popen(["sleep", "60"], start_new_session=True) as process:
+        put_behind([process])
+        behind = os.getpriority(os.PRIO_PROCESS, process.pid)
+        process.kill()
+    assert behind == 19 > os.getpriority(os.PRIO_PROCESS, 0)
 
 
 def test_runs_that_begin_side_by_side_do_not_trip_over_each_others_links(
