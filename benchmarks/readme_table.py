@@ -34,10 +34,13 @@ def written(text: str) -> str:
 def _table(result: StudyResult) -> str:
     table = glance(result)
     assert table is not None
-    lines = [to_markdown(table).removeprefix("**At a glance**").strip(), f"*{source_line(result, result.made)}*"]
-    for run in result.made.also:
-        lines.append(f"*{drawn_by(run)}: {source_line(result, run)}*")
-    return "\n\n".join(lines)
+    return f"{to_markdown(table).removeprefix('**At a glance**').strip()}\n\n{sources(result)}"
+
+
+def sources(result: StudyResult) -> str:
+    """A line for the run, and one for each that was joined to it."""
+    joined = [f"*{drawn_by(run)}: {source_line(result, run)}*" for run in result.made.also]
+    return "\n\n".join([f"*{source_line(result, result.made)}*", *joined])
 
 
 def source_line(result: StudyResult, made: Made) -> str:

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.markers import with_tables  # noqa: E402
-from benchmarks.readme_table import source_line  # noqa: E402
+from benchmarks.readme_table import sources  # noqa: E402
 from onesdaug.report.result import StudyResult, read_result  # noqa: E402
 from onesdaug.report.strings import accuracy, data_name, points  # noqa: E402
 
@@ -35,21 +35,16 @@ def card(name: str) -> dict[str, Any]:
 
 def training() -> str:
     """A line for each network."""
-    head = ["network", "parameters, M", "epochs, minutes", "commit", "validation 1-shot", "5-shot"]
+    head = ["network", "parameters, M", "epochs, minutes", "commit, device", "validation 1-shot", "5-shot"]
     lines = [head, ["---"] * len(head)]
     for name in (*NETWORKS, EARLIER_CARD):
         told = card(name)
         scores = [f"{told['validation'][f'cosine_{shot}shot']:.2f}" for shot in SHOTS]
-        took = f"{epochs(told)}, {told['seconds'] / 60:.1f}"
-        lines.append([f"`{name}`", f"{told['parameters']['encoder'] / 1e6:.1f}", took, told["commit"], *scores])
+        epochs = told["history"][-1]["step"] / (told["data"]["train"]["images"] // told["arguments"]["batch"])
+        took = f"{epochs:.0f}, {told['seconds'] / 60:.1f}"
+        made = f"{told['commit']}, {told['machine']['device']}"
+        lines.append([f"`{name}`", f"{told['parameters']['encoder'] / 1e6:.1f}", took, made, *scores])
     return _table(lines)
-
-
-def epochs(told: dict[str, Any]) -> str:
-    """How many were trained; one whose time was over has fewer than it had planned."""
-    of_one = told["data"]["train"]["images"] // told["arguments"]["batch"]
-    trained = told["cut"]["step"] if told.get("cut") else told["arguments"]["epochs"] * of_one
-    return f"{trained / of_one:.0f}"
 
 
 def gains(result: StudyResult, earlier: StudyResult) -> str:
@@ -70,8 +65,7 @@ def gains(result: StudyResult, earlier: StudyResult) -> str:
                 gained = [points(cell.gain) if cell and cell.gain else "–" for cell in tuned]
                 task = [f"`{name}`", data_name(data), f"{shot}-shot"]
                 lines.append([*task, accuracy(cells["none", ""].accuracy), *gained])
-    sources = (source_line(result, result.made), source_line(earlier, earlier.made))
-    return f"{_table(lines)}\n\n*{sources[0]}*\n\n*`{EARLIER_CARD}`: {sources[1]}*"
+    return f"{_table(lines)}\n\n{sources(result)}\n\n`{EARLIER_CARD}`: {sources(earlier)}"
 
 
 def _table(lines: list[list[str]]) -> str:
