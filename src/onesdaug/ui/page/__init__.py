@@ -84,6 +84,16 @@ def long_work(
     return event
 
 
+def follow(inputs: Sequence[Any], shown: Callable[..., Any], outputs: Any) -> None:
+    """Show what the inputs mean, whatever changes them.
+
+    Of two changes within milliseconds, the answer for the first may come last and would stay: so after each answer
+    is asked once more.
+    """
+    asked = gr.on([one.change for one in inputs], shown, inputs, outputs, **LIGHT)
+    asked.then(shown, inputs, outputs, trigger_mode="always_last", **LIGHT)
+
+
 def status(tick: Tick[Any]) -> str:
     if tick.problem:
         return html.message(tick.problem, "note" if tick.problem == "Cancelled." else "problem")

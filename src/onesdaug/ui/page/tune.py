@@ -8,7 +8,7 @@ import gradio as gr
 
 from onesdaug.common.registry import BACKBONES, VIEWS
 from onesdaug.ui import html
-from onesdaug.ui.page import LIGHT, Page, code, controls, long_work
+from onesdaug.ui.page import Page, code, controls, follow, long_work
 from onesdaug.ui.tuning import Seen, Wish, shown_answer, shown_trials, tuned
 
 TAB = "tune"
@@ -52,7 +52,7 @@ def build(page: Page) -> None:
         return [shown_answer(found), shown_trials(found), done, _wish(*given).snippet(found.task)]
 
     long_work(page, TAB, by, given, [told, shown, files, snippet], job, news)
-    gr.on([one.change for one in given], lambda *given: _wish(*given).command, given, command, **LIGHT)
+    follow(given, lambda *given: _wish(*given).command, command)
 
 
 def _wish(*given: Any) -> Wish:

@@ -12,7 +12,7 @@ from onesdaug.augment.presets import PURPOSES
 from onesdaug.common.registry import SOLVERS
 from onesdaug.errors import OnesdaugError
 from onesdaug.ui import html
-from onesdaug.ui.page import LIGHT, Page, code, controls, generator_input, long_work, photo_input
+from onesdaug.ui.page import LIGHT, Page, code, controls, follow, generator_input, long_work, photo_input
 from onesdaug.ui.recipe import MOST_TWEAK, Recipe, presets_for
 from onesdaug.ui.views import DrawnViews, draw_views, shown_views, summary
 
@@ -54,7 +54,7 @@ def build(page: Page) -> None:
         except (OnesdaugError, TypeError):  # a number is being typed
             return gr.skip(), gr.skip()
 
-    gr.on([one.change for one in (photo, *sliders)], told, [photo, *sliders], [command, snippet], **LIGHT)
+    follow([photo, *sliders], told, [command, snippet])
 
 
 _WELCOME = html.welcome(
