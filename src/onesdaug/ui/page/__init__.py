@@ -87,8 +87,8 @@ def long_work(
 def follow(inputs: Sequence[Any], shown: Callable[..., Any], outputs: Any) -> None:
     """Show what the inputs mean, whatever changes them.
 
-    Of two changes within milliseconds, the answer for the first may come last and would stay: so after each answer
-    is asked once more.
+    Of two changes within milliseconds, the answer for the first may come last, and would stay: so every answer is
+    followed by one more question.
     """
     asked = gr.on([one.change for one in inputs], shown, inputs, outputs, **LIGHT)
     asked.then(shown, inputs, outputs, trigger_mode="always_last", **LIGHT)
