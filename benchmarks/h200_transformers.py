@@ -14,9 +14,9 @@ background, begins while the other folders are on their way (lite2 is the last o
     python3 benchmarks/h200_studies.py take carry/table-6                     and so on
     python3 benchmarks/h200_transformers.py watch --limit 560                 again until all was brought and it ended
 
-NAME=SECONDS trains as many epochs as fit, NAME=rest in what is left of --train (21 epochs in 280 s were too few for
-ViT-Small, and in the last fifth of 34 it gained nothing); a run that was stopped goes on with the same command on the
-same machine, and what is trained is not trained again. Meanwhile everything that draws is compiled. Then all
+NAME=SECONDS trains as many epochs as fit, NAME=rest in what is left of --train (for ViT-Small 21 epochs in 280 s were
+too few, and of 59 in 800 s it was best after 32); a run that was stopped goes on with the same command on the same
+machine, and what is trained is not trained again. Meanwhile everything that draws is compiled. Then all
 generators (--models) draw and are scored side by side, each into results/ under its own name. `watch` prints what was
 logged and brings it to $OUT: results, and the networks (half precision, files below 16 MiB, as many as a call may
 bring), which belong in carry/transformers: from there `prepare table-3` carries them to the next machine, where only

@@ -19,8 +19,6 @@ from onesdaug.report.result import StudyResult, read_result  # noqa: E402
 from onesdaug.report.strings import accuracy, data_name, points  # noqa: E402
 
 NETWORKS = {"mini-vit-small": "ViT-Small, ours", "mini-swin-tiny": "Swin-Tiny, ours"}  # checkpoints and classifiers
-# trained for longer in an earlier run, by the same recipe; not kept, so nothing was drawn for it since
-EARLIER, EARLIER_CARD = "transformers-34-epochs", "mini-vit-small-34-epochs"
 STORED = ROOT / "benchmarks" / "results"
 RESULT, DOCS = ROOT / "results" / "transformers.json", ROOT / "docs" / "fewshot.md"
 TRAINED, MEASURED = "transformers", "transformers-gains"
@@ -35,37 +33,36 @@ def card(name: str) -> dict[str, Any]:
 
 def training() -> str:
     """A line for each network."""
-    head = ["network", "parameters, M", "epochs, minutes", "commit, device", "validation 1-shot", "5-shot"]
+    head = ["network", "parameters, M", "epochs (kept), minutes", "commit, device", "validation 1-shot", "5-shot"]
     lines = [head, ["---"] * len(head)]
-    for name in (*NETWORKS, EARLIER_CARD):
+    for name in NETWORKS:
         told = card(name)
         scores = [f"{told['validation'][f'cosine_{shot}shot']:.2f}" for shot in SHOTS]
-        epochs = told["history"][-1]["step"] / (told["data"]["train"]["images"] // told["arguments"]["batch"])
-        took = f"{epochs:.0f}, {told['seconds'] / 60:.1f}"
+        epoch = told["data"]["train"]["images"] // told["arguments"]["batch"]
+        run, kept = (at["step"] / epoch for at in (told["history"][-1], told["validation"]))
+        took = f"{run:.0f} ({kept:.0f}), {told['seconds'] / 60:.1f}"
         made = f"{told['commit']}, {told['machine']['device']}"
         lines.append([f"`{name}`", f"{told['parameters']['encoder'] / 1e6:.1f}", took, made, *scores])
     return _table(lines)
 
 
-def gains(result: StudyResult, earlier: StudyResult) -> str:
+def gains(result: StudyResult) -> str:
     """A line for each network, benchmark and task: no views, and the gain of each generator's tuned row."""
     head = ["network", "data", "task", "no views, %", *(f"tuned `{name}`, points" for name in GENERATORS)]
     lines = [head, ["---"] * len(head)]
-    (of_earlier,) = {cell.classifier for cell in earlier.cells}
-    measured = [(name, classifier, result) for name, classifier in NETWORKS.items()]
-    for name, classifier, found in [*measured, (EARLIER_CARD, of_earlier, earlier)]:
+    for name, classifier in NETWORKS.items():
         for data in ("miniimagenet", "cub"):
             for shot in SHOTS:
                 cells = {
                     (cell.row, cell.generator): cell
-                    for cell in found.cells
+                    for cell in result.cells
                     if (cell.data, cell.classifier, cell.shot) == (data, classifier, shot)
                 }
                 tuned = [cells.get(("tuned", generator)) for generator in GENERATORS]
                 gained = [points(cell.gain) if cell and cell.gain else "–" for cell in tuned]
                 task = [f"`{name}`", data_name(data), f"{shot}-shot"]
                 lines.append([*task, accuracy(cells["none", ""].accuracy), *gained])
-    return f"{_table(lines)}\n\n{sources(result)}\n\n`{EARLIER_CARD}`: {sources(earlier)}"
+    return f"{_table(lines)}\n\n{sources(result)}"
 
 
 def _table(lines: list[list[str]]) -> str:
@@ -73,8 +70,7 @@ def _table(lines: list[list[str]]) -> str:
 
 
 def written(document: str) -> str:
-    result, earlier = read_result(RESULT), read_result(STORED / f"{EARLIER}.json")
-    return with_tables(document, {TRAINED: f"\n{training()}\n", MEASURED: f"\n{gains(result, earlier)}\n"})
+    return with_tables(document, {TRAINED: f"\n{training()}\n", MEASURED: f"\n{gains(read_result(RESULT))}\n"})
 
 
 if __name__ == "__main__":
