@@ -116,10 +116,12 @@ def solver_table() -> str:
     if not cells:
         return "\n".join(lines) + f"\n\n{told}Accuracy on validation classes: not measured yet."
     made = study["made"]
-    told += (
-        f"Then points over no views, 5-way 1-shot, two views, validation classes: {made['data']['miniimagenet']}, "
-        f"`{made['command']}`, commit {made['commit']}, {made['machine']['device']} ([results.md](results.md))."
+    told += f"Then points over no views, 5-way 1-shot, two views, validation classes: {made['data']['miniimagenet']}, "
+    told += "; ".join(
+        f"{', '.join(run['generators'])}: `{run['command']}`, commit {run['commit']}, {run['machine']['device']}"
+        for run in [made, *made.get("also", [])]
     )
+    told += " ([results.md](results.md))."
     return "\n".join(lines) + f"\n\n{told}"
 
 
