@@ -115,6 +115,24 @@ def test_at_a_glance() -> None:
     assert glance(example.fewshot("ablation")) is None and glance(example.fewshot("grid")) is None
 
 
+def test_at_a_glance_what_length_1_gives_is_told_from_what_views_give() -> None:
+    result = example.fewshot("main")
+    cell = next(c for c in result.cells if (c.row, c.generator, c.query) == ("tuned", "pocket", 3))
+    about = {name: getattr(cell, name) for name in ("data", "classifier", "shot", "generator")} | {"row": cell.label}
+    assert cell.gain is not None
+
+    def told(gain: dict[str, float] | None) -> tuple[tuple[str, ...], bool]:
+        table = glance(result.model_copy(update={"details": {"tuned": [about | {"gain": gain}]}}))
+        assert table is not None
+        (entry,) = {line.entries[7] for line in table.lines if line.entries[7].value == strings.points(cell.gain)}
+        return entry.notes, "length 1" in table.note
+
+    assert told({"difference": 0.0022, "ci95": 0.001}) == (("by views +0.22",), True)
+    hardly = cell.gain.difference - 0.9 * cell.gain.ci95
+    assert told({"difference": hardly, "ci95": 0.001}) == ((), False)
+    assert told(None) == ((), False)
+
+
 def test_at_a_glance_where_settings_differ_from_line_to_line() -> None:
     """Then the heading names the generator and each number its setting."""
     result = example.fewshot("main")

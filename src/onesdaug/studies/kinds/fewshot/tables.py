@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from onesdaug.report.records import CONDITION_ALONE, Cell
 from onesdaug.report.result import StudyResult
@@ -11,6 +12,7 @@ from onesdaug.report.table import Entry, Line, Table
 from onesdaug.studies.kinds.fewshot.panels import Panel, Series, mark, panels, series_name
 
 QUOTED = "Others, as quoted by the paper, not run here"
+BY_VIEWS = "by views"
 
 
 def glance(result: StudyResult) -> Table | None:
@@ -22,11 +24,11 @@ def glance(result: StudyResult) -> Table | None:
     for panel in found:
         for key, cells in panel.series.items():
             columns.setdefault(key, []).append(max(cells, key=lambda cell: cell.query))
-    lines = []
+    lines, by_views = [], _by_views(result)
     for panel in found:
         base = panel.baseline
         most = {key: max(cells, key=lambda cell: cell.query) for key, cells in panel.series.items()}
-        ours = [_brought(most.get(key), columns[key]) for key in columns]
+        ours = [_brought(most.get(key), columns[key], by_views) for key in columns]
         entries = (Entry() if base is None else of_accuracy(base.accuracy), *ours, _the_papers(panel))
         lines.append(Line(panel.title, entries))
     most_views = sorted({max(panel.counts) for panel in found})
@@ -34,22 +36,38 @@ def glance(result: StudyResult) -> Table | None:
         f"Accuracy without views in %, then the paired difference to it with K = {' or '.join(map(str, most_views))} "
         f"views in percentage points."
     )
+    if any(note.startswith(BY_VIEWS) for line in lines for entry in line.entries for note in entry.notes):
+        note += (
+            " Tuned rows may bring features to length 1, which needs no views: where that counts, theirs is beneath."
+        )
     if any(line.entries[-1] != Entry() for line in lines):
         note += " The paper's: without views → with the most views it reports, in %."
     names = ("classifier, data, task", "no views", *(series_name(cells) for cells in columns.values()), "paper")
     return Table("At a glance", names, tuple(lines), note).without_empty_columns()
 
 
-def _brought(cell: Cell | None, column: Sequence[Cell]) -> Entry:
+def _brought(cell: Cell | None, column: Sequence[Cell], by_views: Mapping[tuple[Any, ...], float]) -> Entry:
     """The gain with the most views; what its setting is, where the heading cannot say it for all panels."""
     if cell is None:
         return Entry()
     if cell.original_weight == 1:  # a tuned row that uses none
         return Entry("0.00", ("no views",))
+    gain = of_gain(cell.gain)
+    alone = by_views.get((cell.data, cell.classifier, cell.shot, cell.generator, cell.label))
+    if alone is not None and cell.gain is not None and abs(cell.gain.difference - alone) > cell.gain.ci95:
+        return Entry(gain.value, (f"{BY_VIEWS} {signed(100 * alone)}",), gain.mark)
     shared = len({(other.label, other.noise_level) for other in column}) == 1
     told = cell.label if cell.label == CONDITION_ALONE else f"noise {cell.noise_level:g}" if cell.noise_level else ""
-    gain = of_gain(cell.gain)
     return gain if shared or not told else Entry(gain.value, (told,), gain.mark)
+
+
+def _by_views(result: StudyResult) -> dict[tuple[Any, ...], float]:
+    """What tuned rows gain over originals whose features are treated alike."""
+    return {
+        (one["data"], one["classifier"], one["shot"], one["generator"], one["row"]): one["gain"]["difference"]
+        for one in result.details.get("tuned", [])
+        if one["gain"]
+    }
 
 
 def _the_papers(panel: Panel) -> Entry:
