@@ -14,14 +14,15 @@ background, begins while the other folders are on their way (lite2 is the last o
     python3 benchmarks/h200_studies.py take carry/table-6                     and so on
     python3 benchmarks/h200_transformers.py watch --limit 560                 again until all was brought and it ended
 
-NAME=SECONDS trains as many epochs as fit, NAME=rest in what is left of --train (for ViT-Small 21 epochs in 280 s were
-too few, and of 59 in 800 s it was best after 32); a run that was stopped goes on with the same command on the same
-machine, and what is trained is not trained again. Meanwhile everything that draws is compiled. Then all
-generators (--models) draw and are scored side by side, each into results/ under its own name. `watch` prints what was
-logged and brings it to $OUT: results, and the networks (half precision, files below 16 MiB, as many as a call may
-bring), which belong in carry/transformers: from there `prepare table-3` carries them to the next machine, where only
-what is named is trained. Test classes are not looked at in training. `profile swin-tiny`: where a step's time goes,
-for the seconds that are left at the end.
+NAME=SECONDS trains as many epochs as fit, NAME=rest in what is left of --train; a run that was stopped goes on with
+the same command on the same machine, and what is trained is not trained again. Meanwhile everything that draws is
+compiled. Then all generators (--models) draw and are scored side by side, each into results/ under its own name.
+`watch` prints what was logged and brings it to $OUT: results, and the networks (half precision, files below 16 MiB,
+as many as a call may bring), which belong in carry/transformers: from there `prepare table-3` carries them to the
+next machine, where only what is named is trained. So the two cards in benchmarks/results came about: Swin-Tiny by
+`vit-small=280 swin-tiny=rest --train 1060`, then ViT-Small anew by `vit-small=rest --train 850 --limit 1500`. Test
+classes are not looked at in training. `profile swin-tiny`: where a step's time goes, for the seconds that are left at
+the end.
 `--smoke`: a few pictures.
 """
 
@@ -238,7 +239,7 @@ def studies(
 
 
 def put_behind(processes: Iterable[Started]) -> None:
-    """Let training go first: its steps wait for the one core that launches them (ViT-Small took 329 s for 280)."""
+    """Let training go first: its steps wait for the one core that launches them."""
     for process in processes:
         os.setpriority(os.PRIO_PGRP, process.pid, 19)
 

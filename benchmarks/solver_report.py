@@ -24,6 +24,9 @@ from benchmarks.markers import with_tables  # noqa: E402
 from onesdaug.augment.config import preset  # noqa: E402
 from onesdaug.augment.solvers import table  # noqa: E402
 from onesdaug.generators.schedule import Schedule  # noqa: E402
+from onesdaug.report.facts import drawn_by  # noqa: E402
+from onesdaug.report.result import read_result  # noqa: E402
+from onesdaug.report.strings import points  # noqa: E402
 
 SOLVERS = {
     "ddpm": "ddpm",
@@ -94,34 +97,29 @@ def measure(per_class: int = 4) -> dict[str, Any]:
 
 
 def solver_table() -> str:
-    """Accuracy stands in it once the study has been run."""
-    stored = json.loads(SHARPNESS.read_text())
-    study = json.loads(STUDY.read_text()) if STUDY.is_file() else {"cells": []}
-    cells = [c for c in study["cells"] if c["support"] == 2]
-    columns = list(dict.fromkeys((c["classifier"], c["generator"]) for c in cells))
+    stored, study = json.loads(SHARPNESS.read_text()), read_result(STUDY)
+    cells = [cell for cell in study.cells if cell.support == 2]
+    columns = list(dict.fromkeys((cell.classifier, cell.generator) for cell in cells))
     seen = f"sharpness, {' / '.join(stored['views'])}"
     kept = " / ".join(f"{stored['round_trip'][generator]:.4f}" for generator in stored["views"])
-    head = ["solver", "spread left of 1", seen, *(", ".join(c) for c in columns)]
+    head = ["solver", "spread left of 1", seen, *(", ".join(column) for column in columns)]
     lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
     for solver, row in SOLVERS.items():
         sharp = " / ".join(f"{stored['views'][generator][solver]:.4f}" for generator in stored["views"])
-        found = {(c["classifier"], c["generator"]): c["gain"] for c in cells if c["row"] == row}
-        gains = [f"{100 * found[c]['difference']:+.2f} ± {100 * found[c]['ci95']:.2f}" for c in columns]
+        found = {(cell.classifier, cell.generator): cell.gain for cell in cells if cell.row == row}
+        gains = [points(gain) if (gain := found[column]) else "–" for column in columns]
         lines.append(f"| {' | '.join([f'`{solver}`', f'{spread_left(solver):.3f}', sharp, *gains])} |")
+    runs = "; ".join(
+        f"{drawn_by(run)} by `{run.command}`, commit {run.commit}, {run.machine['device']}"
+        for run in (study.made, *study.made.also)
+    )
     told = (
         "Spread: what is left of data with standard deviation 1 and an exact predictor, SD 1.5's schedule. Sharpness: "
         f"variance of the Laplacian, {stored['originals']:.4f} of the originals, {kept} after the "
         f"autoencoder alone ({stored['data']}, `{stored['command']}`, commit {stored['commit']}, CPU). "
+        "Then points over no views, 5-way 1-shot, two views, validation classes: "
+        f"{study.made.data['miniimagenet']}; {runs} ([results.md](results.md))."
     )
-    if not cells:
-        return "\n".join(lines) + f"\n\n{told}Accuracy on validation classes: not measured yet."
-    made = study["made"]
-    told += f"Then points over no views, 5-way 1-shot, two views, validation classes: {made['data']['miniimagenet']}, "
-    told += "; ".join(
-        f"{', '.join(run['generators'])}: `{run['command']}`, commit {run['commit']}, {run['machine']['device']}"
-        for run in [made, *made.get("also", [])]
-    )
-    told += " ([results.md](results.md))."
     return "\n".join(lines) + f"\n\n{told}"
 
 
